@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -21,7 +20,7 @@ func (a *client) newActions() *cobra.Command {
 		Short: "List actions and new revisions of policies, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.ActionStatusList](cmd.Context(), a, http.MethodGet, fmt.Sprintf("/api/fleet/agents/action_status?perPage=%d", limit), nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListActionStatus, url.Values{"perPage": {fmt.Sprint(limit)}})
 			if err != nil {
 				return err
 			}
@@ -45,7 +44,7 @@ func (a *client) newActions() *cobra.Command {
 		Short: "Cancel the upgrades of an action that agents have not installed yet",
 		Args:  oneArg("one action id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.CancelResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/actions/"+url.PathEscape(args[0])+"/cancel", nil)
+			got, err := ask(cmd.Context(), a, adminapi.CancelAction, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -72,10 +71,8 @@ func (a *client) newActionsAgents() *cobra.Command {
 		Args:    oneArg("one action id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"state": states}
-			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.ActionHost, int, error) {
-				q.Set("page", fmt.Sprint(page))
-				q.Set("perPage", fmt.Sprint(size))
-				got, err := call[adminapi.ActionHostList](cmd.Context(), a, http.MethodGet, "/api/v1/actions/"+url.PathEscape(args[0])+"/agents?"+q.Encode(), nil)
+			all, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.ActionHost, int, error) {
+				got, err := ask(cmd.Context(), a, adminapi.ListActionAgents, q, args[0])
 				return got.Items, got.Total, err
 			})
 			if err != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -26,7 +25,7 @@ own. (Hosts enrol with enrollment keys: ` + "`muster keys`" + `. If no admin key
 		Short: "List the admin keys",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.AdminKeyList](cmd.Context(), a, http.MethodGet, adminKeysPath+"?perPage=1000", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListAdminKeys, url.Values{"perPage": {"1000"}})
 			if err != nil {
 				return err
 			}
@@ -51,7 +50,7 @@ own. (Hosts enrol with enrollment keys: ` + "`muster keys`" + `. If no admin key
 		Example: "  muster admin-keys create ann\n  muster admin-keys create ci --expires 2160h",
 		Args:    oneArg("the name of the person or program that uses the key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showNewAdminKey(cmd, adminKeysPath, adminapi.CreateAdminKeyRequest{Name: args[0], Expiration: &expiration})
+			return showNewAdminKey(cmd, a, adminapi.CreateAdminKey, adminapi.CreateAdminKeyRequest{Name: args[0], Expiration: &expiration})
 		},
 	}
 	create.Flags().StringVar(&expiration, "expires", "", "how long the key gives access, such as 2160h (default: no limit)")
@@ -65,7 +64,7 @@ it, with the key itself, and then logs in again with the new one. A key of someb
 can be revoked.`,
 		Args: oneArg("one key id: `muster admin-keys list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showNewAdminKey(cmd, adminKeysPath+"/"+url.PathEscape(args[0])+"/rotate", adminapi.RotateAdminKeyRequest{Expiration: &expiration, Grace: &grace})
+			return showNewAdminKey(cmd, a, adminapi.RotateAdminKey, adminapi.RotateAdminKeyRequest{Expiration: &expiration, Grace: &grace}, args[0])
 		},
 	}
 	rotate.Flags().StringVar(&expiration, "expires", "", "how long the new key gives access, such as 2160h (default: as long as the old one was to)")
@@ -75,7 +74,7 @@ can be revoked.`,
 		Short: "Revoke an admin key, which also ends its sessions",
 		Args:  oneArg("one key id: `muster admin-keys list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, adminKeysPath+"/"+url.PathEscape(args[0]), nil)
+			got, err := ask(cmd.Context(), a, adminapi.RevokeAdminKey, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -85,8 +84,6 @@ can be revoked.`,
 	cmd.AddCommand(list, create, rotate, revoke)
 	return cmd
 }
-
-const adminKeysPath = "/api/v1/admin_keys"
 
 func adminKeyState(k adminapi.AdminKey, now time.Time) string {
 	switch {
@@ -99,13 +96,13 @@ func adminKeyState(k adminapi.AdminKey, now time.Time) string {
 }
 
 // showNewAdminKey creates a key by a request and shows it.
-func (a *client) showNewAdminKey(cmd *cobra.Command, path string, req any) error {
+func showNewAdminKey[In any](cmd *cobra.Command, a *client, op adminapi.Operation[In, adminapi.AdminKeyItem], req In, path ...string) error {
 	secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
 	if err != nil {
 		return err
 	}
 	defer secret.discard()
-	got, err := call[adminapi.AdminKeyItem](cmd.Context(), a, http.MethodPost, path, req)
+	got, err := call(cmd.Context(), a, op, req, path...)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -48,8 +47,7 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
 			if err != nil {
 				return err
 			}
-			path := "/api/fleet/agents/" + url.PathEscape(id)
-			created, err := call[adminapi.ActionCreated](cmd.Context(), a, http.MethodPost, path+"/request_diagnostics", nil)
+			created, err := call(cmd.Context(), a, adminapi.RequestDiagnostics, adminapi.DiagnosticsRequest{}, id)
 			if err != nil {
 				return err
 			}
@@ -60,7 +58,7 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			u, err := a.waitForUpload(ctx, cmd, path+"/uploads", created.ActionId, timeout)
+			u, err := a.waitForUpload(ctx, cmd, id, created.ActionId, timeout)
 			if err != nil {
 				return err
 			}
@@ -68,7 +66,7 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
 			if out.File == "" {
 				out.File = filepath.Base(u.Name) // the name is the host's
 			}
-			if err := a.saveUpload(cmd.Context(), u.FilePath, out.File); err != nil {
+			if err := a.saveUpload(cmd.Context(), u, out.File); err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintln(w, out.File) })
@@ -83,7 +81,7 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
 
 // waitForUpload prints the states of a request until its file is complete. While the
 // server does not answer, it retries.
-func (a *client) waitForUpload(ctx context.Context, cmd *cobra.Command, path, actionID string, timeout time.Duration) (adminapi.Upload, error) {
+func (a *client) waitForUpload(ctx context.Context, cmd *cobra.Command, agentID, actionID string, timeout time.Duration) (adminapi.Upload, error) {
 	shown := ""
 	show := func(text string) {
 		if text != shown {
@@ -94,7 +92,7 @@ func (a *client) waitForUpload(ctx context.Context, cmd *cobra.Command, path, ac
 	tick := time.NewTicker(waitInterval)
 	defer tick.Stop()
 	for {
-		list, err := call[adminapi.UploadList](ctx, a, http.MethodGet, path, nil)
+		list, err := ask(ctx, a, adminapi.ListUploads, nil, agentID)
 		var refused *refusal
 		switch {
 		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
@@ -129,7 +127,7 @@ func (a *client) waitForUpload(ctx context.Context, cmd *cobra.Command, path, ac
 }
 
 // saveUpload downloads a file to a new one, which only its owner may read.
-func (a *client) saveUpload(ctx context.Context, from, path string) (err error) {
+func (a *client) saveUpload(ctx context.Context, u adminapi.Upload, path string) (err error) {
 	t, err := a.target.resolve()
 	if err != nil {
 		return err
@@ -148,7 +146,7 @@ func (a *client) saveUpload(ctx context.Context, from, path string) (err error) 
 	}()
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
-	resp, err := t.do(ctx, http.MethodGet, from, http.Header{}, nil, 0)
+	resp, err := t.do(ctx, request{call: adminapi.GetUpload.Call, path: []string{u.Id, u.Name}})
 	if err != nil {
 		return err
 	}

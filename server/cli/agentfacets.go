@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -38,7 +37,7 @@ func (a *client) newAgentsFacets() *cobra.Command {
 			if inactive {
 				q.Set("showInactive", "true")
 			}
-			got, err := call[adminapi.Facets](cmd.Context(), a, http.MethodGet, "/api/v1/agents/facets?"+q.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetFacets, q)
 			if err != nil {
 				return err
 			}
@@ -97,7 +96,7 @@ a host reports are escaped.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
 			defer cancel()
-			resp, err := t.do(ctx, http.MethodGet, "/api/v1/agents/export?"+q.Encode(), http.Header{}, nil, 0)
+			resp, err := t.do(ctx, request{call: adminapi.ExportAgents.Call, query: q})
 			if err != nil {
 				return err
 			}

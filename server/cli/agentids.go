@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -55,7 +54,7 @@ func (a *client) agentID(ctx context.Context, name string) (string, error) {
 // query matches all agents. It returns one page at most.
 func (a *client) findAgents(ctx context.Context, kuery string) ([]adminapi.Agent, error) {
 	q := url.Values{"kuery": {kuery}, "perPage": {fmt.Sprint(pageSize)}, "showInactive": {"true"}}
-	got, err := call[adminapi.AgentList](ctx, a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
+	got, err := ask(ctx, a, adminapi.ListAgents, q)
 	return got.Items, err
 }
 

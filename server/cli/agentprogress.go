@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -95,7 +94,7 @@ What is under way comes first. --component shows one component; agent means the 
 				if before != "" {
 					q.Set("before", before)
 				}
-				page, err := call[adminapi.Timeline](cmd.Context(), a, http.MethodGet, "/api/v1/agents/"+url.PathEscape(id)+"/timeline?"+q.Encode(), nil)
+				page, err := ask(cmd.Context(), a, adminapi.GetTimeline, q, id)
 				if err != nil {
 					return err
 				}
@@ -189,12 +188,12 @@ them, which clears the badge of the web UI for your key.`,
 			if kuery != "" {
 				q.Set("kuery", kuery)
 			}
-			got, err := call[adminapi.Failures](cmd.Context(), a, http.MethodGet, "/api/v1/failures?"+q.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetFailures, q)
 			if err != nil {
 				return err
 			}
 			if seen {
-				if _, err := call[adminapi.Empty](cmd.Context(), a, http.MethodPost, "/api/v1/failures/seen", adminapi.SeenRequest{}); err != nil {
+				if _, err := call(cmd.Context(), a, adminapi.SeeFailures, adminapi.SeenRequest{}); err != nil {
 					return err
 				}
 			}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ version.`,
 			if err != nil {
 				return err
 			}
-			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{
+			preview, err := call(cmd.Context(), a, adminapi.PreviewRollback, adminapi.RollbackPreviewRequest{
 				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), TakeOver: given(owner.name), Forward: &forward,
 			})
 			if err != nil {
@@ -57,7 +56,7 @@ version.`,
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
 			created, err := ordered(cmd, &owner, func(name *string) (adminapi.ActionsCreated, error) {
-				return call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{
+				return call(cmd.Context(), a, adminapi.BulkRollbackAgents, adminapi.BulkRollbackRequest{
 					Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
 					IncludeInactive: selection.includeInactive(),
 					TakeOver:        name,

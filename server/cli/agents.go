@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -40,26 +39,11 @@ func (a *client) newAgentsList() *cobra.Command {
   muster agents list -o json | jq '.items[].id'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all := adminapi.AgentList{Items: []adminapi.Agent{}, Page: 1}
-			for page := 1; ; page++ {
-				q := url.Values{"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(pageSize)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}}
-				if inactive {
-					q.Set("showInactive", "true")
-				}
-				if kuery != "" {
-					q.Set("kuery", kuery)
-				}
-				list, err := call[adminapi.AgentList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
-				if err != nil {
-					return err
-				}
-				all.Items = append(all.Items, list.Items...)
-				all.Total = list.Total
-				if len(list.Items) < pageSize || page*pageSize >= maxListed {
-					break
-				}
+			agents, total, err := a.listAgents(cmd.Context(), kuery, inactive)
+			if err != nil {
+				return err
 			}
-			all.PerPage = len(all.Items)
+			all := adminapi.AgentList{Items: agents, Total: total, Page: 1, PerPage: len(agents)}
 			return a.show(cmd.OutOrStdout(), all, func(w io.Writer) {
 				now := time.Now()
 				table(w, "ID\tHOST\tHEALTH\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {
@@ -93,7 +77,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			got, err := call[adminapi.AgentItem](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetAgent, nil, id)
 			if err != nil {
 				return err
 			}
@@ -222,11 +206,10 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			if err != nil {
 				return err
 			}
-			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
-				adminapi.UpgradePreviewRequest{
-					Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
-					OverrideFreeze: req.OverrideFreeze, OverrideExposure: req.OverrideExposure, TakeOver: given(owner.name),
-				})
+			preview, err := call(cmd.Context(), a, adminapi.PreviewUpgrade, adminapi.UpgradePreviewRequest{
+				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
+				OverrideFreeze: req.OverrideFreeze, OverrideExposure: req.OverrideExposure, TakeOver: given(owner.name),
+			})
 			if err != nil {
 				return err
 			}
@@ -245,7 +228,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			req.IncludeInactive = selection.includeInactive()
 			created, err := ordered(cmd, &owner, func(name *string) (adminapi.BulkActionResponse, error) {
 				req.TakeOver = name
-				return call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
+				return call(cmd.Context(), a, adminapi.BulkUpgradeAgents, req)
 			})
 			if err != nil {
 				return err
@@ -353,7 +336,7 @@ func hostname(g adminapi.Agent) string {
 }
 
 func (a *client) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	list, err := call[adminapi.AgentList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents?perPage=1000", nil)
+	list, err := ask(cmd.Context(), a, adminapi.ListAgents, url.Values{"perPage": {"1000"}})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -365,7 +348,7 @@ func (a *client) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]str
 }
 
 func (a *client) completeVersions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	list, err := call[adminapi.VersionList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/available_versions", nil)
+	list, err := ask(cmd.Context(), a, adminapi.ListAvailableVersions, nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -51,7 +52,7 @@ hosts have staged the version, and exits with 0 only if they have.`,
 				return err
 			}
 			req.Agents, req.IncludeInactive = selection.request(ids), selection.includeInactive()
-			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/stage_preview", req)
+			preview, err := call(cmd.Context(), a, adminapi.PreviewStage, req)
 			if err != nil {
 				return err
 			}
@@ -65,7 +66,7 @@ hosts have staged the version, and exits with 0 only if they have.`,
 			what := fleet.What(component, req.Version)
 			selection.printCounts(cmd, preview.Will, preview.Wont, "staged with "+what)
 			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/v1/stage", req)
+			created, err := call(cmd.Context(), a, adminapi.StageVersion, req)
 			if err != nil {
 				return err
 			}
@@ -112,7 +113,7 @@ func (a *client) waitForAction(cmd *cobra.Command, id, done string, timeout time
 	defer tick.Stop()
 	shown := ""
 	for {
-		list, err := call[adminapi.ActionStatusList](ctx, a, http.MethodGet, fmt.Sprintf("/api/fleet/agents/action_status?perPage=%d", actionsRead), nil)
+		list, err := ask(ctx, a, adminapi.ListActionStatus, url.Values{"perPage": {fmt.Sprint(actionsRead)}})
 		var refused *refusal
 		switch i := slices.IndexFunc(list.Items, func(s adminapi.ActionStatus) bool { return s.ActionId == id }); {
 		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +51,7 @@ Without a terminal, pass --yes to skip the question.`,
 			if err != nil {
 				return err
 			}
-			preview, err := call[adminapi.UnenrollPreview](cmd.Context(), a, http.MethodPost, "/api/v1/unenroll_preview", adminapi.UnenrollPreviewRequest{
+			preview, err := call(cmd.Context(), a, adminapi.PreviewUnenroll, adminapi.UnenrollPreviewRequest{
 				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force, OverrideLimit: given(overLimit),
 			})
 			if err != nil {
@@ -78,7 +77,7 @@ Without a terminal, pass --yes to skip the question.`,
 					return errors.New("not unenrolled: --dry-run shows each agent")
 				}
 			}
-			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_unenroll", adminapi.BulkUnenrollRequest{
+			created, err := call(cmd.Context(), a, adminapi.BulkUnenrollAgents, adminapi.BulkUnenrollRequest{
 				Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.UnenrollPreviewItem) string { return i.AgentId })),
 				IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force,
 				OverrideLimit: given(overLimit), Why: given(why),

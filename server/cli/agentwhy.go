@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -45,7 +44,7 @@ broadest reason. The default is the rollout that the agent is in, or was in last
 			if err != nil {
 				return err
 			}
-			got, err := call[adminapi.ExplanationItem](cmd.Context(), a, http.MethodGet, "/api/v1/agents/"+url.PathEscape(id)+"/why?"+q.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.ExplainAgent, q, id)
 			if err != nil {
 				return err
 			}

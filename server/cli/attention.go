@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ that expire within 30 days, notifications that could not be delivered, and remar
 servers.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.Attention](cmd.Context(), a, http.MethodGet, "/api/v1/attention", nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetAttention, nil)
 			if err != nil {
 				return err
 			}
@@ -57,7 +56,7 @@ default, the configuration file, the environment or a flag. Secrets are hidden.
 ` + "`muster server --example-config`" + ` explains every key.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.Settings](cmd.Context(), a, http.MethodGet, "/api/v1/settings", nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetServerSettings, nil)
 			if err != nil {
 				return err
 			}

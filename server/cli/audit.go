@@ -2,7 +2,6 @@ package cli
 
 import (
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -28,9 +27,9 @@ package. The commands that change something take the reason as --why.`,
 			if len(args) == 1 {
 				subject = args[0]
 			}
-			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.AuditEntry, int, error) {
-				query := url.Values{"subject": {subject}, "actor": {actor}, "verb": {verb}, "since": {since}, "until": {until}, "q": {search}, "people": {strconv.FormatBool(people)}, "page": {strconv.Itoa(page)}, "perPage": {strconv.Itoa(size)}}
-				got, err := call[adminapi.AuditList](cmd.Context(), a, http.MethodGet, "/api/v1/audit?"+query.Encode(), nil)
+			q := url.Values{"subject": {subject}, "actor": {actor}, "verb": {verb}, "since": {since}, "until": {until}, "q": {search}, "people": {strconv.FormatBool(people)}}
+			all, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.AuditEntry, int, error) {
+				got, err := ask(cmd.Context(), a, adminapi.ListTrail, q)
 				return got.Items, got.Total, err
 			})
 			if err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -51,12 +49,11 @@ version.`,
 			if err != nil {
 				return err
 			}
-			path := "/api/v1/components/" + url.PathEscape(name)
 			var preview adminapi.RollbackPreview
 			for i := range orders {
 				o := &orders[i]
 				o.TakeOver = given(owner.name)
-				got, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", o)
+				got, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, *o, name)
 				if err != nil {
 					return err
 				}
@@ -76,9 +73,9 @@ version.`,
 			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
 			var created adminapi.ActionsCreated
 			for _, o := range orders {
-				got, err := ordered(cmd, &owner, func(name *string) (adminapi.BulkActionResponse, error) {
-					o.TakeOver = name
-					return call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", o)
+				got, err := ordered(cmd, &owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
+					o.TakeOver = fleet
+					return call(cmd.Context(), a, adminapi.UpgradeComponent, o, name)
 				})
 				if err != nil {
 					return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ func (a *client) newComponentsList() *cobra.Command {
 			if len(args) == 1 {
 				return a.listComponent(cmd, args[0], kuery)
 			}
-			got, err := call[adminapi.ComponentList](cmd.Context(), a, http.MethodGet, "/api/v1/components?"+url.Values{"kuery": {kuery}}.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListComponents, url.Values{"kuery": {kuery}})
 			if err != nil {
 				return err
 			}
@@ -92,7 +91,7 @@ const componentsNamed = 10
 
 // orUnknown returns err, or an error that says so if no agent runs the component.
 func (a *client) orUnknown(ctx context.Context, name string, err error) error {
-	got, listErr := call[adminapi.ComponentList](ctx, a, http.MethodGet, "/api/v1/components", nil)
+	got, listErr := ask(ctx, a, adminapi.ListComponents, nil)
 	if listErr != nil {
 		return err
 	}
@@ -129,12 +128,18 @@ func (a *client) agentsWith(ctx context.Context, name, kuery string, inactive bo
 	if kuery != "" {
 		query += " and (" + kuery + ")"
 	}
-	return everyPage(maxListed, func(page, size int) ([]adminapi.Agent, int, error) {
-		q := url.Values{
-			"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(size)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"},
-			"kuery": {query}, "showInactive": {fmt.Sprint(inactive)},
-		}
-		list, err := call[adminapi.AgentList](ctx, a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
+	return a.listAgents(ctx, query, inactive)
+}
+
+// listAgents returns the agents that match a query, all if it is empty, by their host names and up
+// to maxListed.
+func (a *client) listAgents(ctx context.Context, kuery string, inactive bool) ([]adminapi.Agent, int, error) {
+	q := url.Values{"sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}, "showInactive": {fmt.Sprint(inactive)}}
+	if kuery != "" {
+		q.Set("kuery", kuery)
+	}
+	return everyPage(maxListed, q, func(q url.Values) ([]adminapi.Agent, int, error) {
+		list, err := ask(ctx, a, adminapi.ListAgents, q)
 		return list.Items, list.Total, err
 	})
 }
@@ -200,8 +205,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
 				return err
 			}
 			req.Agents, req.IncludeInactive = selection.request(ids), selection.includeInactive()
-			path := "/api/v1/components/" + url.PathEscape(name)
-			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, path+"/upgrade_preview", req)
+			preview, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, req, name)
 			if err != nil {
 				return a.orUnknown(cmd.Context(), name, err)
 			}
@@ -218,9 +222,9 @@ nevertheless; they need --why, which the audit trail keeps.`,
 			}
 			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
 			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-			created, err := ordered(cmd, &owner, func(name *string) (adminapi.BulkActionResponse, error) {
-				req.TakeOver = name
-				return call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, path+"/upgrade", req)
+			created, err := ordered(cmd, &owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
+				req.TakeOver = fleet
+				return call(cmd.Context(), a, adminapi.UpgradeComponent, req, name)
 			})
 			if err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -51,10 +50,8 @@ func (a *client) showConfigs(cmd *cobra.Command, id string, hosts []string) erro
 
 func (a *client) configs(ctx context.Context, id, hash string, agents []string) (adminapi.ConfigPreviewList, error) {
 	q := url.Values{"agent": agents}
-	all, total, err := everyPageOf(configsPerPage, maxConfigs, func(page, size int) ([]adminapi.ConfigPreviewItem, int, error) {
-		q.Set("page", fmt.Sprint(page))
-		q.Set("perPage", fmt.Sprint(size))
-		got, err := call[adminapi.ConfigPreviewList](ctx, a, http.MethodGet, rolloutPath(id, "previews", hash, "configs")+"?"+q.Encode(), nil)
+	all, total, err := everyPageOf(configsPerPage, maxConfigs, q, func(q url.Values) ([]adminapi.ConfigPreviewItem, int, error) {
+		got, err := ask(ctx, a, adminapi.ListPreviewConfigs, q, id, hash)
 		return got.Items, got.Total, err
 	})
 	return adminapi.ConfigPreviewList{Items: all, Total: total, Page: 1, PerPage: len(all)}, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/spf13/cobra"
 )
 
@@ -70,11 +71,11 @@ func (a *client) readEvents(cmd *cobra.Command, last *string) error {
 	if err != nil {
 		return err
 	}
-	path := "/api/v1/events"
+	r := request{call: adminapi.StreamEvents.Call}
 	if *last != "" {
-		path += "?after=" + url.QueryEscape(*last)
+		r.query = url.Values{"after": {*last}}
 	}
-	resp, err := t.do(cmd.Context(), http.MethodGet, path, http.Header{}, nil, 0)
+	resp, err := t.do(cmd.Context(), r)
 	if err != nil {
 		return err
 	}

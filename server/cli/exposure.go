@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ func (a *client) newExposureShow() *cobra.Command {
 		Short: "Show the budget",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.ExposureRuleItem](cmd.Context(), a, http.MethodGet, "/api/v1/exposure", nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetExposure, nil)
 			if err != nil {
 				return err
 			}
@@ -72,7 +71,7 @@ func (a *client) newExposureSet() *cobra.Command {
 			if cmd.Flags().NFlag() == 0 {
 				return &usageError{errors.New("nothing to set: pass --percent and --healthy-hours, or --off")}
 			}
-			now, err := call[adminapi.ExposureRuleItem](cmd.Context(), a, http.MethodGet, "/api/v1/exposure", nil)
+			now, err := ask(cmd.Context(), a, adminapi.GetExposure, nil)
 			if err != nil {
 				return err
 			}
@@ -91,7 +90,7 @@ func (a *client) newExposureSet() *cobra.Command {
 				}
 				req.Per = &labels
 			}
-			got, err := call[adminapi.ExposureRuleItem](cmd.Context(), a, http.MethodPut, "/api/v1/exposure", req)
+			got, err := call(cmd.Context(), a, adminapi.SetExposure, req)
 			if err != nil {
 				return err
 			}

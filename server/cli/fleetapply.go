@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
@@ -204,8 +205,8 @@ func lacking(body json.RawMessage, labels map[string]string) string {
 // put applies an object, or with dryRun only checks it, and prints the server's warnings.
 func (w *application) put(d *declaration) (applied, error) {
 	out := applied{name: d.name}
-	ctx, path := w.cmd.Context(), fleetPath(d.name)
-	before, err := w.client.fleetCall(ctx, http.MethodGet, path, url.Values{"apiVersion": {d.apiVersion}}, nil)
+	ctx := w.cmd.Context()
+	before, err := w.client.fleetCall(ctx, adminapi.GetFleet.Call, url.Values{"apiVersion": {d.apiVersion}}, nil, d.name)
 	var refused *refusal
 	if errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusBadRequest) {
 		err = nil // a new object; or a wrong apiVersion, which PUT explains
@@ -217,7 +218,7 @@ func (w *application) put(d *declaration) (applied, error) {
 	if w.dryRun {
 		q.Set("dryRun", "All")
 	}
-	got, err := w.client.fleetCall(ctx, http.MethodPut, path, q, d.text)
+	got, err := w.client.fleetCall(ctx, adminapi.ApplyFleet.Call, q, d.text, d.name)
 	if err != nil {
 		return out, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -108,7 +107,7 @@ func (a *client) diff(cmd *cobra.Command, files *objectFiles) error {
 
 // diffOf returns what applying an object would change, and prints the server's warnings.
 func (a *client) diffOf(cmd *cobra.Command, d *declaration, validate string) (one fleetDiff, err error) {
-	got, err := a.fleetCall(cmd.Context(), http.MethodPost, fleetPath(d.name, "diff"), url.Values{"validate": {validate}}, d.text)
+	got, err := a.fleetCall(cmd.Context(), adminapi.DiffFleet.Call, url.Values{"validate": {validate}}, d.text, d.name)
 	if err != nil {
 		return one, d.locate(err)
 	}

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 )
@@ -22,7 +22,7 @@ Applying what it prints upgrades no agent that runs the versions already.`,
 		Example: "  muster export > fleets.yaml\n  muster diff -f fleets.yaml\n  muster export | muster apply -f -",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[objectList](cmd.Context(), a, http.MethodGet, "/api/v1/fleet-export", nil)
+			got, err := ask(cmd.Context(), a, adminapi.Operation[adminapi.None, objectList]{Call: adminapi.ExportFleets.Call}, nil)
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -28,14 +27,6 @@ import (
 //go:embed example/fleet.yaml
 var exampleFleet string
 
-func fleetPath(name string, more ...string) string {
-	path := "/api/v1/fleets/" + url.PathEscape(name)
-	for _, m := range more {
-		path += "/" + m
-	}
-	return path
-}
-
 // fleetAnswer is the answer to a request about objects of kind Fleet. Its body is kept as it is,
 // so that objects of any version are printed whole.
 type fleetAnswer struct {
@@ -48,30 +39,18 @@ type fleetAnswer struct {
 var warningHeader = regexp.MustCompile(`^299 \S+ (".*")$`)
 
 // fleetCall sends a request about objects of kind Fleet. text is an object in YAML, or nil.
-func (a *client) fleetCall(ctx context.Context, method, path string, q url.Values, text []byte) (got fleetAnswer, err error) {
+func (a *client) fleetCall(ctx context.Context, op *adminapi.Call, q url.Values, text []byte, name ...string) (got fleetAnswer, err error) {
 	t, err := a.target.resolve()
 	if err != nil {
 		return got, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if t.Why != "" && (method == http.MethodPut || method == http.MethodDelete) {
-		q = maps.Clone(q)
-		if q == nil {
-			q = url.Values{}
-		}
-		q.Set("why", t.Why)
-	}
-	if len(q) > 0 {
-		path += "?" + q.Encode()
-	}
-	header := http.Header{}
-	var body io.Reader
+	r := request{call: op, path: name, query: q}
 	if text != nil {
-		header.Set("Content-Type", "application/yaml")
-		body = bytes.NewReader(text)
+		r.header, r.body = http.Header{"Content-Type": {"application/yaml"}}, bytes.NewReader(text)
 	}
-	resp, err := t.do(ctx, method, path, header, body, 0)
+	resp, err := t.do(ctx, r)
 	if err != nil {
 		return got, err
 	}
@@ -101,7 +80,7 @@ func object(body json.RawMessage) (f spec.Fleet, err error) {
 }
 
 func (a *client) fleet(ctx context.Context, name string) (spec.Fleet, json.RawMessage, error) {
-	got, err := a.fleetCall(ctx, http.MethodGet, fleetPath(name), nil, nil)
+	got, err := a.fleetCall(ctx, adminapi.GetFleet.Call, nil, nil, name)
 	if err != nil {
 		return spec.Fleet{}, nil, err
 	}
@@ -134,7 +113,7 @@ func (a *client) fleets(ctx context.Context, selector string) (list objectList, 
 	all := []json.RawMessage{}
 	for len(all) < maxListed {
 		q.Set("offset", fmt.Sprint(len(all)))
-		got, err := a.fleetCall(ctx, http.MethodGet, "/api/v1/fleets", q, nil)
+		got, err := a.fleetCall(ctx, adminapi.ListFleets.Call, q, nil)
 		if err != nil {
 			return list, err
 		}
@@ -347,7 +326,7 @@ func (a *client) deleteFleet(ctx context.Context, name string, dryRun bool) (fle
 	if dryRun {
 		q.Set("dryRun", "All")
 	}
-	return a.fleetCall(ctx, http.MethodDelete, fleetPath(name), q, nil)
+	return a.fleetCall(ctx, adminapi.DeleteFleet.Call, q, nil, name)
 }
 
 func dryRunWords(dryRun bool) string {
@@ -406,7 +385,7 @@ read from the audit trail, so it remains when the object is deleted.`,
 			got := adminapi.FleetHistory{Items: []adminapi.FleetChange{}}
 			for len(got.Items) < limit {
 				size := min(limit-len(got.Items), pageSize)
-				page, err := call[adminapi.FleetHistory](cmd.Context(), a, http.MethodGet, fmt.Sprintf("%s?offset=%d&limit=%d", fleetPath(args[0], "history"), len(got.Items), size), nil)
+				page, err := ask(cmd.Context(), a, adminapi.ListFleetHistory, url.Values{"offset": {fmt.Sprint(len(got.Items))}, "limit": {fmt.Sprint(size)}}, args[0])
 				if err != nil {
 					return err
 				}
@@ -453,7 +432,7 @@ brings all of its agents to the spec again. A change of the spec resumes it too.
 		Args:              oneFleet,
 		ValidArgsFunction: a.completeFleets,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			raw, err := call[json.RawMessage](cmd.Context(), a, http.MethodPost, fleetPath(args[0], "resume"), adminapi.WhyRequest{Why: &why})
+			raw, err := call(cmd.Context(), a, adminapi.Operation[adminapi.WhyRequest, json.RawMessage]{Call: adminapi.ResumeFleet.Call}, adminapi.WhyRequest{Why: &why}, args[0])
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -19,7 +18,7 @@ func (a *client) newFreezes() *cobra.Command {
 		Short: "List the freezes",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.FreezeList](cmd.Context(), a, http.MethodGet, "/api/v1/freezes", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListFreezes, nil)
 			if err != nil {
 				return err
 			}
@@ -63,7 +62,7 @@ func (a *client) newFreezesAdd() *cobra.Command {
 				}
 				*row.field = t
 			}
-			got, err := call[adminapi.FreezeItem](cmd.Context(), a, http.MethodPost, "/api/v1/freezes", req)
+			got, err := call(cmd.Context(), a, adminapi.CreateFreeze, req)
 			if err != nil {
 				return err
 			}
@@ -85,7 +84,7 @@ func (a *client) newFreezesRemove() *cobra.Command {
 		Short: "Remove a freeze",
 		Args:  oneArg("one freeze id: `muster freezes list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/freezes/"+url.PathEscape(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.DeleteFreeze, url.Values{"why": {why}}, args[0])
 			if err != nil {
 				return err
 			}

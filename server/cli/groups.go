@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -56,16 +55,8 @@ Commands that follow a group (--wait, watch) exit with
 	return cmd
 }
 
-func groupPath(id string, more ...string) string {
-	path := "/api/v1/rollout-groups/" + url.PathEscape(id)
-	for _, m := range more {
-		path += "/" + m
-	}
-	return path
-}
-
 func (a *client) group(ctx context.Context, id string) (adminapi.GroupStatusItem, error) {
-	return call[adminapi.GroupStatusItem](ctx, a, http.MethodGet, groupPath(id), nil)
+	return ask(ctx, a, adminapi.GetGroup, nil, id)
 }
 
 var oneGroup = oneArg("one group id: `muster groups list` shows them")
@@ -118,7 +109,7 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if err := file.read(cmd, &plan); err != nil {
 				return err
 			}
-			got, err := call[adminapi.RolloutGroupItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollout-groups", createGroupRequest{plan, why})
+			got, err := call(cmd.Context(), a, adminapi.Operation[createGroupRequest, adminapi.RolloutGroupItem]{Call: adminapi.CreateGroup.Call}, createGroupRequest{plan, why})
 			if err != nil {
 				return file.locate(err)
 			}
@@ -160,7 +151,7 @@ preview of one plan.`,
 }
 
 func (a *client) groupPreview(ctx context.Context, id string) (adminapi.GroupPreviewItem, error) {
-	return call[adminapi.GroupPreviewItem](ctx, a, http.MethodPost, groupPath(id, "preview"), nil)
+	return ask(ctx, a, adminapi.PreviewGroup, nil, id)
 }
 
 func (a *client) showGroupPreview(cmd *cobra.Command, id string) error {
@@ -248,7 +239,7 @@ func (a *client) previewAndStartGroup(cmd *cobra.Command, id string, req adminap
 }
 
 func (a *client) startGroup(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, follow following) error {
-	got, err := call[adminapi.RolloutGroupItem](cmd.Context(), a, http.MethodPost, groupPath(id, "start"), req)
+	got, err := call(cmd.Context(), a, adminapi.StartGroup, req, id)
 	if err != nil {
 		return err
 	}
@@ -260,8 +251,8 @@ func (a *client) startGroup(cmd *cobra.Command, id string, req adminapi.StartRol
 var groupStates = []string{"draft", "running", "paused", "cancelling", "rolling_back", "completed", "partial", "failed", "cancelled", "rolled_back"}
 
 func (a *client) groups(ctx context.Context, states []string, limit int) (adminapi.RolloutGroupList, error) {
-	all, total, err := everyPage(maxListed, func(page, size int) ([]adminapi.RolloutGroup, int, error) {
-		got, err := call[adminapi.RolloutGroupList](ctx, a, http.MethodGet, fmt.Sprintf("/api/v1/rollout-groups?page=%d&perPage=%d", page, size), nil)
+	all, total, err := everyPage(maxListed, nil, func(q url.Values) ([]adminapi.RolloutGroup, int, error) {
+		got, err := ask(ctx, a, adminapi.ListGroups, q)
 		return got.Items, got.Total, err
 	})
 	if err != nil {
@@ -544,6 +535,7 @@ otherwise one line for each change. The exit code is the outcome (see
 
 // groupVerb is a command on a group that takes only a reason.
 type groupVerb struct {
+	op                adminapi.Operation[adminapi.WhyRequest, adminapi.RolloutGroupItem]
 	name, short, long string
 	done              string   // printed afterwards
 	states            []string // of the groups that shells complete
@@ -551,18 +543,18 @@ type groupVerb struct {
 
 var groupVerbs = []groupVerb{
 	{
-		name: "resume", short: "Resume a paused group", done: "Resumed group %s.", states: []string{"paused"},
+		op: adminapi.ResumeGroup, name: "resume", short: "Resume a paused group", done: "Resumed group %s.", states: []string{"paused"},
 		long: `Resume a paused group, with the rollout of its current member. After a failure, or if
 the fleet was not as previewed, --why is required: the group goes on all the same.`,
 	},
 	{
-		name: "cancel", short: "Cancel a group; upgrades under way still end", done: "Cancelling group %s. Upgrades under way still end.",
+		op: adminapi.CancelGroup, name: "cancel", short: "Cancel a group; upgrades under way still end", done: "Cancelling group %s. Upgrades under way still end.",
 		states: []string{"running", "paused"},
 		long: `Cancel a group: it starts no more members and cancels the rollout of the current one.
 Upgraded agents stay upgraded: to move them back, use ` + "`muster groups rollback`" + ` instead.`,
 	},
 	{
-		name: "rollback", short: "Roll all members of a group back, the last one first", done: "Rolling back group %s.",
+		op: adminapi.RollbackGroup, name: "rollback", short: "Roll all members of a group back, the last one first", done: "Rolling back group %s.",
 		states: []string{"running", "paused", "completed", "partial", "failed", "cancelled"},
 		long: `Roll back all members of a group that have begun, the last one first, each agent to its
 last healthy version. A group that has ended can be rolled back too.`,
@@ -581,7 +573,7 @@ func (a *client) newGroupsVerb(v groupVerb) *cobra.Command {
 		Args:              oneGroup,
 		ValidArgsFunction: a.completeGroups(v.states...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.RolloutGroupItem](cmd.Context(), a, http.MethodPost, groupPath(args[0], v.name), adminapi.WhyRequest{Why: &why})
+			got, err := call(cmd.Context(), a, v.op, adminapi.WhyRequest{Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
@@ -606,7 +598,7 @@ func (a *client) newGroupsPause() *cobra.Command {
 		Args:              oneGroup,
 		ValidArgsFunction: a.completeGroups("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.RolloutGroupItem](cmd.Context(), a, http.MethodPost, groupPath(args[0], "pause"), adminapi.PauseRolloutRequest{Now: &now, Why: &why})
+			got, err := call(cmd.Context(), a, adminapi.PauseGroup, adminapi.PauseRolloutRequest{Now: &now, Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
@@ -645,7 +637,7 @@ stopped the rollback keeps its version.`,
 			return each(got.Item.Members, func(m adminapi.GroupMember) string { return m.Name + "\t" + spaced(string(m.State)) }), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.RolloutGroupItem](cmd.Context(), a, http.MethodPost, groupPath(args[0], "skip"), adminapi.SkipMemberRequest{Member: args[1], Why: &why})
+			got, err := call(cmd.Context(), a, adminapi.SkipGroupMember, adminapi.SkipMemberRequest{Member: args[1], Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
@@ -664,7 +656,7 @@ func (a *client) newGroupsDelete() *cobra.Command {
 		Args:              oneGroup,
 		ValidArgsFunction: a.completeGroups("draft"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, groupPath(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.DeleteGroup, url.Values{"why": {why}}, args[0])
 			if err != nil {
 				return err
 			}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ var incidentStates = []string{"open", "acknowledged", "resolved"}
 func (a *client) newIncidents() *cobra.Command {
 	cmd := &cobra.Command{Use: "incidents", Short: "List, acknowledge and resolve incidents"}
 	cmd.AddCommand(a.newIncidentsList(),
-		a.newIncidentsVerb("ack", "Acknowledge an incident: somebody works on it", "acknowledged"),
+		a.newIncidentsAck(),
 		a.newIncidentsResolve())
 	return cmd
 }
@@ -46,10 +45,8 @@ func (a *client) newIncidentsList() *cobra.Command {
 			default:
 				q.Set("state", state)
 			}
-			items, total, err := everyPage(limit, func(page, size int) ([]adminapi.Incident, int, error) {
-				q.Set("page", fmt.Sprint(page))
-				q.Set("perPage", fmt.Sprint(size))
-				got, err := call[adminapi.IncidentList](cmd.Context(), a, http.MethodGet, "/api/v1/incidents?"+q.Encode(), nil)
+			items, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.Incident, int, error) {
+				got, err := ask(cmd.Context(), a, adminapi.ListIncidents, q)
 				return got.Items, got.Total, err
 			})
 			if err != nil {
@@ -87,18 +84,18 @@ func (a *client) newIncidentsList() *cobra.Command {
 	return cmd
 }
 
-func (a *client) newIncidentsVerb(verb, short, done string) *cobra.Command {
+func (a *client) newIncidentsAck() *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
-		Use:   verb + " INCIDENT",
-		Short: short,
+		Use:   "ack INCIDENT",
+		Short: "Acknowledge an incident: somebody works on it",
 		Args:  oneArg("one incident id: `muster incidents list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.IncidentItem](cmd.Context(), a, http.MethodPost, "/api/v1/incidents/"+url.PathEscape(args[0])+"/"+verb, adminapi.WhyRequest{Why: &why})
+			got, err := call(cmd.Context(), a, adminapi.AckIncident, adminapi.WhyRequest{Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", done, got.Item.Title) })
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "acknowledged: %s\n", got.Item.Title) })
 		},
 	}
 	whyFlag(cmd, &why)
@@ -136,7 +133,7 @@ resolves an incident within a minute once its cause is gone.`,
 			if len(args) == 0 && !all && category == "" && rolloutID == "" && agentID == "" {
 				return &usageError{errors.New("want the ids of incidents (`muster incidents list` shows them), or one of --category, --rollout, --agent and --all")}
 			}
-			got, err := call[adminapi.ResolvedIncidents](cmd.Context(), a, http.MethodPost, "/api/v1/incidents/resolve", req)
+			got, err := call(cmd.Context(), a, adminapi.ResolveIncidents, req)
 			if err != nil {
 				return err
 			}

@@ -23,7 +23,7 @@ func (a *client) newKeys() *cobra.Command {
 		Short: "List enrollment keys",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.EnrollmentKeyList](cmd.Context(), a, http.MethodGet, "/api/fleet/enrollment_api_keys?perPage=10000", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListEnrollmentKeys, url.Values{"perPage": {"10000"}})
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func (a *client) newKeys() *cobra.Command {
 		Args:  oneArg("one key id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showKey(cmd, platform, func() (shownKey, error) {
-				return call[shownKey](cmd.Context(), a, http.MethodGet, "/api/fleet/enrollment_api_keys/"+url.PathEscape(args[0]), nil)
+				return ask(cmd.Context(), a, adminapi.Operation[adminapi.None, shownKey]{Call: adminapi.GetEnrollmentKey.Call}, nil, args[0])
 			})
 		},
 	}
@@ -64,7 +64,7 @@ func (a *client) newKeys() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.showKey(cmd, platform, func() (shownKey, error) {
 				req := adminapi.CreateEnrollmentKeyRequest{Name: &name, PolicyId: policyID, Expiration: expirationOf(expiration)}
-				got, err := call[shownKey](cmd.Context(), a, http.MethodPost, "/api/fleet/enrollment_api_keys", req)
+				got, err := call(cmd.Context(), a, adminapi.Operation[adminapi.CreateEnrollmentKeyRequest, shownKey]{Call: adminapi.CreateEnrollmentKey.Call}, req)
 				var refused *refusal
 				if errors.As(err, &refused) && refused.status == http.StatusNotFound {
 					err = fmt.Errorf("%w: see `muster policies list`", err)
@@ -84,7 +84,7 @@ func (a *client) newKeys() *cobra.Command {
 		Short: "Revoke an enrollment key; agents enrolled with it stay enrolled",
 		Args:  oneArg("one key id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/fleet/enrollment_api_keys/"+url.PathEscape(args[0]), nil)
+			got, err := ask(cmd.Context(), a, adminapi.RevokeEnrollmentKey, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -151,7 +151,7 @@ func (a *client) showKey(cmd *cobra.Command, platform string, get func() (shownK
 // enrollmentCommands returns the commands for one platform, or with an empty one for all that
 // have a package, and why others have none.
 func (a *client) enrollmentCommands(cmd *cobra.Command, platform string) (commands adminapi.EnrollmentCommands, problems []string, err error) {
-	commands, err = call[adminapi.EnrollmentCommands](cmd.Context(), a, http.MethodGet, "/api/v1/enrollment_commands", nil)
+	commands, err = ask(cmd.Context(), a, adminapi.GetEnrollmentCommands, nil)
 	if err != nil {
 		return commands, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,7 +38,7 @@ folder, readable by you alone. The command prompts for the key, or reads it from
 				return err
 			}
 			t.APIKey = key
-			s, err := send[adminapi.Session](cmd.Context(), t, http.MethodGet, "/api/v1/session", nil)
+			s, err := send[adminapi.Session](cmd.Context(), t, request{call: adminapi.GetSession.Call})
 			if err != nil {
 				return err
 			}

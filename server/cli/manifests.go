@@ -3,8 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -25,7 +23,7 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 		Short: "List the upgrade manifests on the server",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.UpgradeManifestList](cmd.Context(), a, http.MethodGet, "/api/v1/upgrade_manifests", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListUpgradeManifests, nil)
 			if err != nil {
 				return err
 			}
@@ -57,7 +55,7 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.UpgradeManifestItem](cmd.Context(), a, http.MethodGet, "/api/v1/upgrade_manifests/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1]), nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetUpgradeManifest, nil, args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -129,8 +127,7 @@ Files of which the server does not know what a host has are shown as new.`,
 				return err
 			}
 			req := adminapi.ConfigPreviewRequest{Agents: selection.request(ids), IncludeInactive: selection.includeInactive()}
-			path := "/api/v1/upgrade_manifests/" + url.PathEscape(args[0]) + "/" + url.PathEscape(args[1]) + "/config_preview"
-			got, err := call[adminapi.ConfigPreview](cmd.Context(), a, http.MethodPost, path, req)
+			got, err := call(cmd.Context(), a, adminapi.PreviewConfig, req, args[0], args[1])
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +58,7 @@ func (a *client) newPackageList() *cobra.Command {
 }
 
 func (a *client) packages(ctx context.Context) (adminapi.PackageList, error) {
-	return call[adminapi.PackageList](ctx, a, http.MethodGet, "/api/v1/packages", nil)
+	return ask(ctx, a, adminapi.ListPackages, nil)
 }
 
 func inTargets(p adminapi.Package) string {
@@ -267,7 +266,7 @@ func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, err
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		body = &progress{r: f, total: fi.Size(), out: terminal.Raw(cmd.ErrOrStderr()), name: terminal.EscapeLine(name)}
 	}
-	resp, err := t.do(cmd.Context(), http.MethodPut, "/api/v1/packages/"+url.PathEscape(name), header, body, fi.Size())
+	resp, err := t.do(cmd.Context(), request{call: adminapi.PushPackage.Call, path: []string{name}, header: header, body: body, size: fi.Size()})
 	if err != nil {
 		return got.Item, err
 	}
@@ -316,7 +315,7 @@ and install what it signs.`,
 			if len(args) == 0 {
 				return a.listPublisherKeys(cmd)
 			}
-			got, err := call[adminapi.PublisherKeyItem](cmd.Context(), a, http.MethodPost, "/api/v1/publisher_keys", adminapi.AddPublisherKeyRequest{PublicKey: textOrFile(args[0]), Name: &name})
+			got, err := call(cmd.Context(), a, adminapi.AddPublisherKey, adminapi.AddPublisherKeyRequest{PublicKey: textOrFile(args[0]), Name: &name})
 			if err != nil {
 				return err
 			}
@@ -328,7 +327,7 @@ and install what it signs.`,
 }
 
 func (a *client) listPublisherKeys(cmd *cobra.Command) error {
-	got, err := call[adminapi.PublisherKeyList](cmd.Context(), a, http.MethodGet, "/api/v1/publisher_keys", nil)
+	got, err := ask(cmd.Context(), a, adminapi.ListPublisherKeys, nil)
 	if err != nil {
 		return err
 	}
@@ -366,7 +365,7 @@ Hosts that trust the key trust it until they enrol again with other keys.`,
 			if key, err := trust.ParsePublicKey(textOrFile(args[0])); err == nil {
 				id = key.ID()
 			}
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/publisher_keys/"+url.PathEscape(id), nil)
+			got, err := ask(cmd.Context(), a, adminapi.RemovePublisherKey, nil, id)
 			if err != nil {
 				return err
 			}
@@ -425,7 +424,7 @@ func (a *client) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file 
 	} else {
 		a.warnIfSigned(cmd, file)
 	}
-	got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/packages/"+url.PathEscape(file), nil)
+	got, err := ask(cmd.Context(), a, adminapi.DeletePackage, nil, file)
 	if err != nil {
 		return err
 	}

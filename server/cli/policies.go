@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ func (a *client) newPolicies() *cobra.Command {
 		Short: "List policies",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.PolicyList](cmd.Context(), a, http.MethodGet, "/api/fleet/agent_policies?perPage=10000&sortField=name&sortOrder=asc", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListPolicies, url.Values{"perPage": {"10000"}, "sortField": {"name"}, "sortOrder": {"asc"}})
 			if err != nil {
 				return err
 			}
@@ -48,7 +47,7 @@ func (a *client) newPolicies() *cobra.Command {
 			if id != "" {
 				req.Id = &id
 			}
-			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPost, "/api/fleet/agent_policies", req)
+			got, err := call(cmd.Context(), a, adminapi.CreatePolicy, req)
 			if err != nil {
 				return err
 			}
@@ -66,7 +65,7 @@ func (a *client) newPoliciesShow() *cobra.Command {
 		Short: "Show a policy; -o json shows all of its settings",
 		Args:  oneArg("the policy's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodGet, "/api/fleet/agent_policies/"+url.PathEscape(args[0]), nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetPolicy, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -250,8 +249,7 @@ a zone in UTC.`,
 				}
 				req.Components = given.Components
 			}
-			path := "/api/fleet/agent_policies/" + url.PathEscape(args[0])
-			was, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodGet, path, nil)
+			was, err := ask(cmd.Context(), a, adminapi.GetPolicy, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -272,7 +270,7 @@ a zone in UTC.`,
 			}
 			// A change has to give these too.
 			req.Name, req.Namespace, req.InactivityTimeout = was.Item.Name, was.Item.Namespace, was.Item.InactivityTimeout
-			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPut, path, req)
+			got, err := call(cmd.Context(), a, adminapi.UpdatePolicy, req, args[0])
 			if err != nil {
 				return file.locate(err)
 			}
@@ -315,7 +313,7 @@ func (a *client) dropped(ctx context.Context, policy string, was, now []adminapi
 	if len(left) == 0 {
 		return nil, nil
 	}
-	running, err := call[adminapi.ComponentList](ctx, a, http.MethodGet, "/api/v1/components?"+url.Values{"kuery": {fmt.Sprintf("policy_id: %q", policy)}}.Encode(), nil)
+	running, err := ask(ctx, a, adminapi.ListComponents, url.Values{"kuery": {fmt.Sprintf("policy_id: %q", policy)}})
 	if err != nil {
 		return nil, err
 	}
@@ -380,8 +378,7 @@ func (a *client) newPoliciesCopy() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.PolicyItem](cmd.Context(), a, http.MethodPost, "/api/fleet/agent_policies/"+url.PathEscape(args[0])+"/copy",
-				adminapi.CopyPolicyRequest{Name: args[1]})
+			got, err := call(cmd.Context(), a, adminapi.CopyPolicy, adminapi.CopyPolicyRequest{Name: args[1]}, args[0])
 			if err != nil {
 				return err
 			}
@@ -397,8 +394,7 @@ func (a *client) newPoliciesDelete() *cobra.Command {
 		Short: "Delete a policy that has no agents, and revoke its enrollment keys",
 		Args:  oneArg("the policy's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.DeletedPolicy](cmd.Context(), a, http.MethodPost, "/api/fleet/agent_policies/delete",
-				adminapi.DeletePolicyRequest{AgentPolicyId: args[0], Force: &force})
+			got, err := call(cmd.Context(), a, adminapi.DeletePolicy, adminapi.DeletePolicyRequest{AgentPolicyId: args[0], Force: &force})
 			if err != nil {
 				return err
 			}

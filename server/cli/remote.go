@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
@@ -19,7 +18,7 @@ type remote struct{ client *client }
 var _ packagecmd.Remote = remote{}
 
 func (r remote) state(ctx context.Context) (adminapi.Trust, error) {
-	return call[adminapi.Trust](ctx, r.client, http.MethodGet, "/api/v1/trust", nil)
+	return ask(ctx, r.client, adminapi.GetTrust, nil)
 }
 
 func (r remote) OnlineKeys(ctx context.Context) ([]tuf.PublicKey, error) {
@@ -39,7 +38,7 @@ func (r remote) OnlineKeys(ctx context.Context) ([]tuf.PublicKey, error) {
 }
 
 func (r remote) Files(ctx context.Context) ([][]byte, error) {
-	list, err := call[adminapi.TrustFileList](ctx, r.client, http.MethodGet, "/api/v1/trust/files", nil)
+	list, err := ask(ctx, r.client, adminapi.ListTrustFiles, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func (r remote) Files(ctx context.Context) ([][]byte, error) {
 }
 
 func (r remote) Publish(ctx context.Context, files ...[]byte) (string, error) {
-	state, err := call[adminapi.Trust](ctx, r.client, http.MethodPost, "/api/v1/trust/files", adminapi.PublishTrustFilesRequest{Files: files})
+	state, err := call(ctx, r.client, adminapi.PublishTrustFiles, adminapi.PublishTrustFilesRequest{Files: files})
 	return deref(state.TrustRoot), err
 }
 

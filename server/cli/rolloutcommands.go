@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 
 // rolloutVerb is a command on a rollout that takes only a reason.
 type rolloutVerb struct {
+	op                adminapi.Operation[adminapi.WhyRequest, adminapi.RolloutItem]
 	name, short, long string
 	done              string   // printed afterwards
 	states            []string // of the rollouts that shells complete
@@ -23,24 +23,24 @@ type rolloutVerb struct {
 
 var rolloutVerbs = []rolloutVerb{
 	{
-		name: "resume", short: "Resume a paused rollout", done: "Resumed rollout %s.", states: []string{"paused"},
+		op: adminapi.ResumeRollout, name: "resume", short: "Resume a paused rollout", done: "Resumed rollout %s.", states: []string{"paused"},
 		long: `Resume a paused rollout. If a gate paused it (failures, a canary, the exposure budget, a
 deadline), --why is required. Failures so far no longer count towards the failure
 threshold; later ones do.`,
 	},
 	{
-		name: "force", short: "Continue a rollout and ignore its failure threshold from now on", done: "Rollout %s continues. Failures no longer pause it.",
+		op: adminapi.ForceRollout, name: "force", short: "Continue a rollout and ignore its failure threshold from now on", done: "Rollout %s continues. Failures no longer pause it.",
 		states: []string{"paused", "running"}, needsWhy: true,
 		long: `Continue a rollout whose failure threshold was crossed, and ignore the threshold for the
 rest of this rollout: only the exposure budget and operators can pause it then.
 ` + "`muster rollouts resume`" + ` continues with the threshold in place.`,
 	},
 	{
-		name: "approve", short: "Approve a rollout to continue after its canaries", done: "Approved rollout %s.", states: []string{"running", "paused"},
+		op: adminapi.ApproveRollout, name: "approve", short: "Approve a rollout to continue after its canaries", done: "Approved rollout %s.", states: []string{"running", "paused"},
 		long: "Approve the batches after the canaries, in a rollout whose plan requires an approval.",
 	},
 	{
-		name: "promote", short: "Continue a rollout without observation, soak and approval", done: "Promoted rollout %s.", states: []string{"paused", "running"}, needsWhy: true,
+		op: adminapi.PromoteRollout, name: "promote", short: "Continue a rollout without observation, soak and approval", done: "Promoted rollout %s.", states: []string{"paused", "running"}, needsWhy: true,
 		long: `Promote a rollout: it waits no more for its canaries, their observation and approval, or a
 soak. If failures paused it, it resumes, and failures so far no longer count; later ones
 do. A deadline, windows, freezes, the exposure budget and an operator's pause hold.`,
@@ -62,7 +62,7 @@ func (a *client) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 			if v.needsWhy && why == "" {
 				return &usageError{fmt.Errorf("--why is missing: give the reason to continue, for the audit trail")}
 			}
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], v.name), adminapi.WhyRequest{Why: &why})
+			got, err := call(cmd.Context(), a, v.op, adminapi.WhyRequest{Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ that no agent has begun are withdrawn, and upgrades under way still end.`,
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "pause"), adminapi.PauseRolloutRequest{Now: &now, Why: &why})
+			got, err := call(cmd.Context(), a, adminapi.PauseRollout, adminapi.PauseRolloutRequest{Now: &now, Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
@@ -133,7 +133,7 @@ Upgraded agents stay upgraded: to move them back, use ` + "`muster rollouts roll
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("running", "paused", "cancelling"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "cancel"), adminapi.CancelRolloutRequest{Now: &now, Why: &why})
+			got, err := call(cmd.Context(), a, adminapi.CancelRollout, adminapi.CancelRolloutRequest{Now: &now, Why: &why}, args[0])
 			if err != nil {
 				return err
 			}
@@ -184,11 +184,11 @@ flight. A paused rollout stays paused.`,
 			if !limits && !failure && !health && !pace {
 				return &usageError{errors.New("nothing to adjust: say what changes, such as --max-parallel 50 (see --help)")}
 			}
-			is, err := call[struct {
+			is, err := ask(cmd.Context(), a, adminapi.Operation[adminapi.None, struct {
 				Item struct {
 					Plan fleet.Plan `json:"plan"`
 				} `json:"item"`
-			}](cmd.Context(), a, http.MethodGet, rolloutPath(args[0]), nil)
+			}]{Call: adminapi.GetRollout.Call}, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ flight. A paused rollout stays paused.`,
 			set(failure, &req.Failure, &p.Failure)
 			set(health, &req.Health, &p.Health)
 			set(pace, &req.Pace, &p.Pace)
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "adjust"), req)
+			got, err := call(cmd.Context(), a, adminapi.Operation[adjustRequest, adminapi.RolloutItem]{Call: adminapi.AdjustRollout.Call}, req, args[0])
 			if err != nil {
 				return err
 			}
@@ -234,7 +234,7 @@ func (a *client) newRolloutsRetry() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "retry"), targetsOf(agents, why))
+			got, err := call(cmd.Context(), a, adminapi.RetryTargets, targetsOf(agents, why), args[0])
 			if err != nil {
 				return err
 			}
@@ -267,7 +267,7 @@ func (a *client) newRolloutsSkip() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "skip"), targetsOf(agents, why))
+			got, err := call(cmd.Context(), a, adminapi.SkipTargets, targetsOf(agents, why), args[0])
 			if err != nil {
 				return err
 			}
@@ -316,8 +316,7 @@ same rollout.`,
 				return &usageError{fmt.Errorf("--scope is %q, want failed (agents that failed) or all (also agents that succeeded)", scope)}
 			}
 			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
-				return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "rollback"),
-					adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), Why: &why, TakeOver: name})
+				return call(cmd.Context(), a, adminapi.RollbackRollout, adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), Why: &why, TakeOver: name}, args[0])
 			})
 			if err != nil {
 				return err

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -64,16 +64,8 @@ Commands that follow a rollout (--wait, watch) exit with
 	return cmd
 }
 
-func rolloutPath(id string, more ...string) string {
-	path := "/api/v1/rollouts/" + url.PathEscape(id)
-	for _, m := range more {
-		path += "/" + url.PathEscape(m)
-	}
-	return path
-}
-
 func (a *client) rollout(ctx context.Context, id string) (adminapi.RolloutItem, error) {
-	return call[adminapi.RolloutItem](ctx, a, http.MethodGet, rolloutPath(id), nil)
+	return ask(ctx, a, adminapi.GetRollout, nil, id)
 }
 
 var oneRollout = oneArg("one rollout id: `muster rollouts list` shows them")
@@ -98,17 +90,20 @@ func newRolloutsExample() *cobra.Command {
 	return cmd
 }
 
-// everyPage reads a list page by page, up to limit items. total is the length of the
-// whole list.
-func everyPage[T any](limit int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
-	return everyPageOf(pageSize, limit, get)
+// everyPage reads a list page by page, up to limit items. get gets the query q with the page to
+// read. total is the length of the whole list.
+func everyPage[T any](limit int, q url.Values, get func(q url.Values) (items []T, total int, err error)) (all []T, total int, err error) {
+	return everyPageOf(pageSize, limit, q, get)
 }
 
 // everyPageOf is everyPage for a list whose pages have a size of their own.
-func everyPageOf[T any](size, limit int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
+func everyPageOf[T any](size, limit int, q url.Values, get func(q url.Values) (items []T, total int, err error)) (all []T, total int, err error) {
 	all = []T{}
+	paged := url.Values{"perPage": {fmt.Sprint(size)}}
+	maps.Copy(paged, q)
 	for page := 1; ; page++ {
-		items, n, err := get(page, size)
+		paged.Set("page", fmt.Sprint(page))
+		items, n, err := get(paged)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -120,8 +115,8 @@ func everyPageOf[T any](size, limit int, get func(page, size int) (items []T, to
 }
 
 func (a *client) rollouts(ctx context.Context, states []string, limit int) (adminapi.RolloutList, error) {
-	all, total, err := everyPage(maxListed, func(page, size int) ([]adminapi.Rollout, int, error) {
-		got, err := call[adminapi.RolloutList](ctx, a, http.MethodGet, fmt.Sprintf("/api/v1/rollouts?page=%d&perPage=%d", page, size), nil)
+	all, total, err := everyPage(maxListed, nil, func(q url.Values) ([]adminapi.Rollout, int, error) {
+		got, err := ask(ctx, a, adminapi.ListRollouts, q)
 		return got.Items, got.Total, err
 	})
 	if err != nil {
@@ -232,10 +227,8 @@ func (a *client) newRolloutsTargets() *cobra.Command {
 				}
 				q.Set("batch", fmt.Sprint(batch-1)) // the API counts from 0
 			}
-			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.Target, int, error) {
-				q.Set("page", fmt.Sprint(page))
-				q.Set("perPage", fmt.Sprint(size))
-				got, err := call[adminapi.TargetList](cmd.Context(), a, http.MethodGet, rolloutPath(args[0], "targets")+"?"+q.Encode(), nil)
+			all, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.Target, int, error) {
+				got, err := ask(cmd.Context(), a, adminapi.ListTargets, q, args[0])
 				return got.Items, got.Total, err
 			})
 			if err != nil {
@@ -271,8 +264,8 @@ func (a *client) newRolloutsAudit() *cobra.Command {
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.AuditEntry, int, error) {
-				got, err := call[adminapi.AuditList](cmd.Context(), a, http.MethodGet, fmt.Sprintf("%s?page=%d&perPage=%d", rolloutPath(args[0], "audit"), page, size), nil)
+			all, total, err := everyPage(limit, nil, func(q url.Values) ([]adminapi.AuditEntry, int, error) {
+				got, err := ask(cmd.Context(), a, adminapi.ListAudit, q, args[0])
 				return got.Items, got.Total, err
 			})
 			if err != nil {
@@ -293,7 +286,7 @@ func (a *client) newRolloutsDelete() *cobra.Command {
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("draft"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, rolloutPath(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.DeleteRollout, url.Values{"why": {why}}, args[0])
 			if err != nil {
 				return err
 			}

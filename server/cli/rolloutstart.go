@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +82,7 @@ version failed before are included. While a rollout is active,
 			}
 			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
 				req.TakeOver = name
-				return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollouts", req)
+				return call(cmd.Context(), a, adminapi.Operation[createRequest, adminapi.RolloutItem]{Call: adminapi.CreateRollout.Call}, req)
 			})
 			if err != nil {
 				return file.locate(err)
@@ -171,7 +170,7 @@ hosts once. Files of which the server does not know what a host has are shown as
 			if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
 				return err
 			}
-			got, err := call[adminapi.RolloutPreviewItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollout_preview", createRequest{Plan: &file.plan})
+			got, err := call(cmd.Context(), a, adminapi.Operation[createRequest, adminapi.RolloutPreviewItem]{Call: adminapi.DryRunRollout.Call}, createRequest{Plan: &file.plan})
 			if err != nil {
 				return file.locate(err)
 			}
@@ -187,7 +186,7 @@ hosts once. Files of which the server does not know what a host has are shown as
 }
 
 func (a *client) preview(ctx context.Context, id string) (adminapi.RolloutPreviewItem, error) {
-	return call[adminapi.RolloutPreviewItem](ctx, a, http.MethodPost, rolloutPath(id, "preview"), nil)
+	return ask(ctx, a, adminapi.PreviewRollout, nil, id)
 }
 
 // showPreview previews a draft and prints the command that starts it.
@@ -302,7 +301,7 @@ func (a *client) removeRefused(cmd *cobra.Command, id string, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), removeTime)
 	defer cancel()
-	if _, derr := call[adminapi.Empty](ctx, a, http.MethodDelete, rolloutPath(id), nil); derr != nil {
+	if _, derr := ask(ctx, a, adminapi.DeleteRollout, nil, id); derr != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the draft %s is left: remove it with `muster rollouts delete %[1]s`\n", id)
 	}
 	if nothing {
@@ -317,7 +316,7 @@ const removeTime = 10 * time.Second
 func (a *client) startRollout(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, owner *takeOver, follow following) error {
 	got, err := ordered(cmd, owner, func(name *string) (adminapi.RolloutItem, error) {
 		req.TakeOver = name
-		return call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(id, "start"), req)
+		return call(cmd.Context(), a, adminapi.StartRollout, req, id)
 	})
 	if d := driftOf(err); d != nil {
 		printDrift(cmd.ErrOrStderr(), *d.Drift)
@@ -350,14 +349,7 @@ func isTerminal(stream any) bool {
 
 // confirm asks a question. Every answer but y and yes means no.
 func confirm(cmd *cobra.Command, question string) (bool, error) {
-	fmt.Fprintf(cmd.ErrOrStderr(), "\n%s [y/N] ", question)
-	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return true, nil
-	}
-	return false, nil
+	answer, err := prompt(cmd, question+" [y/N] ")
+	answer = strings.ToLower(answer)
+	return answer == "y" || answer == "yes", err
 }

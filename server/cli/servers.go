@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -30,7 +29,7 @@ func (a *client) newServersList() *cobra.Command {
 		Short: "List the servers, with their versions and since when they run",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListServers, nil)
 			if err != nil {
 				return err
 			}
@@ -67,7 +66,7 @@ seconds, and is refused: stop it first.`,
 		Args:              oneArg("one server id: `muster servers list` shows them"),
 		ValidArgsFunction: a.completeAwayServers,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/servers/"+url.PathEscape(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			got, err := ask(cmd.Context(), a, adminapi.ForgetServer, url.Values{"why": {why}}, args[0])
 			if err != nil {
 				return err
 			}
@@ -79,7 +78,7 @@ seconds, and is refused: stop it first.`,
 }
 
 func (a *client) completeAwayServers(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	list, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
+	list, err := ask(cmd.Context(), a, adminapi.ListServers, nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -3,7 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -24,15 +24,15 @@ func (a *client) newStatus() *cobra.Command {
 		Short: "Show how many agents are in each status, how many incidents are open, and problems of the servers",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.AgentStatusResponse](cmd.Context(), a, http.MethodGet, "/api/fleet/agent_status", nil)
+			got, err := ask(cmd.Context(), a, adminapi.GetAgentStatus, nil)
 			if err != nil {
 				return err
 			}
-			incidents, err := call[adminapi.IncidentList](cmd.Context(), a, http.MethodGet, "/api/v1/incidents?state=open&perPage=1", nil)
+			incidents, err := ask(cmd.Context(), a, adminapi.ListIncidents, url.Values{"state": {"open"}, "perPage": {"1"}})
 			if err != nil {
 				return err
 			}
-			servers, err := call[adminapi.KnownServerList](cmd.Context(), a, http.MethodGet, "/api/v1/servers", nil)
+			servers, err := ask(cmd.Context(), a, adminapi.ListServers, nil)
 			if err != nil {
 				return err
 			}

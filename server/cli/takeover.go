@@ -32,7 +32,7 @@ func ordered[T any](cmd *cobra.Command, t *takeOver, send func(name *string) (T,
 		return got, err
 	}
 	if t.name == "" && isTerminal(cmd.InOrStdin()) {
-		name, asked := ask(cmd, trimPeriod(err.Error())+".\nTo take the agents over, which suspends the object, type its name: ")
+		name, asked := prompt(cmd, trimPeriod(err.Error())+".\nTo take the agents over, which suspends the object, type its name: ")
 		if asked != nil {
 			return got, asked
 		}
@@ -54,8 +54,8 @@ func isOwned(err error) bool {
 	return errors.As(err, &refused) && json.Unmarshal(refused.body, &body) == nil && deref(body.Code) == fleetOwned
 }
 
-// ask asks for a line of text.
-func ask(cmd *cobra.Command, question string) (string, error) {
+// prompt asks for a line of text.
+func prompt(cmd *cobra.Command, question string) (string, error) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "\n%s", question)
 	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -23,7 +23,6 @@ import (
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
@@ -108,46 +107,6 @@ func (t target) client() (*http.Client, error) {
 		}
 	}
 	return &http.Client{Transport: tr}, nil
-}
-
-// do sends a request and returns the response. A status of 300 or more is an error.
-func (t target) do(ctx context.Context, method, path string, header http.Header, body io.Reader, size int64) (*http.Response, error) {
-	c, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	if t.Why != "" && method != http.MethodGet && !strings.Contains(path, "?") {
-		path += "?" + url.Values{"why": {t.Why}}.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(t.URL, "/")+path, body)
-	if err != nil {
-		return nil, err
-	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
-	if size > 0 {
-		req.ContentLength = size
-	}
-	req.Header.Set("Authorization", "ApiKey "+t.APIKey)
-	req.Header.Set("kbn-xsrf", "muster-cli")
-	resp, err := c.Do(req)
-	if err != nil {
-		return nil, t.explain(err)
-	}
-	if resp.StatusCode < 300 {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	if (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed) && t.isAgentsPort(ctx, c) {
-		return nil, fmt.Errorf("%s is the port for agents: pass the one of the admin API, 8221 unless configured otherwise, as --url", t.URL)
-	}
-	var e adminapi.Error
-	if json.Unmarshal(b, &e) != nil || e.Message == "" {
-		return nil, &refusal{status: resp.StatusCode, message: fmt.Sprintf("%s answered %s to %s %s: is it the admin API of a Muster server?", t.URL, resp.Status, method, path)}
-	}
-	return nil, refuse(resp.StatusCode, e.Message, b)
 }
 
 // isAgentsPort reports whether the target is the port for agents: only that one answers
@@ -239,41 +198,4 @@ func certificateNames(c *x509.Certificate) string {
 		names = append(names, ip.String())
 	}
 	return strings.Join(names, ", ")
-}
-
-// call sends a JSON request to the resolved target.
-func call[T any](ctx context.Context, a *client, method, path string, in any) (T, error) {
-	var out T
-	t, err := a.target.resolve()
-	if err != nil {
-		return out, err
-	}
-	return send[T](ctx, t, method, path, in)
-}
-
-func send[T any](ctx context.Context, t target, method, path string, in any) (T, error) {
-	var out T
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	var body io.Reader
-	header := http.Header{}
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return out, err
-		}
-		body = bytes.NewReader(b)
-		header.Set("Content-Type", "application/json")
-	}
-	resp, err := t.do(ctx, method, path, header, body, 0)
-	if err != nil {
-		return out, err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&out); errors.Is(err, context.DeadlineExceeded) {
-		return out, t.explain(err)
-	} else if err != nil {
-		return out, fmt.Errorf("%s %s: cannot decode the answer, is the server of another version? %w", method, path, err)
-	}
-	return out, nil
 }

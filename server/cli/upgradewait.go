@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -196,7 +195,7 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 	defer tick.Stop()
 	for {
 		for id, shown := range waiting {
-			got, err := call[adminapi.AgentItem](ctx, a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
+			got, err := ask(ctx, a, adminapi.GetAgent, nil, id)
 			var refused *refusal
 			switch {
 			case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:

@@ -3,8 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +22,7 @@ func (a *client) newViewsList() *cobra.Command {
 		Short: "List the saved views",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.ViewList](cmd.Context(), a, http.MethodGet, "/api/v1/views", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListViews, nil)
 			if err != nil {
 				return err
 			}
@@ -51,8 +49,7 @@ func (a *client) newViewsSave() *cobra.Command {
 		Example: `  muster views save 'Offline in Berlin' --search 'kuery=health%3Aoffline+and+site%3Aber'`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ViewItem](cmd.Context(), a, http.MethodPost, "/api/v1/views",
-				adminapi.SaveViewRequest{Page: adminapi.SaveViewRequestPage(page), Name: args[0], Search: search})
+			got, err := call(cmd.Context(), a, adminapi.SaveView, adminapi.SaveViewRequest{Page: adminapi.SaveViewRequestPage(page), Name: args[0], Search: search})
 			if err != nil {
 				return err
 			}
@@ -70,7 +67,7 @@ func (a *client) newViewsDelete() *cobra.Command {
 		Short: "Delete a saved view, by its id",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/views/"+url.PathEscape(args[0]), nil)
+			got, err := ask(cmd.Context(), a, adminapi.DeleteView, nil, args[0])
 			if err != nil {
 				return err
 			}

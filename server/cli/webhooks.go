@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -26,10 +25,10 @@ Webhooks reach addresses inside the network only if the server's configuration n
 webhooks.allow.`,
 	}
 	cmd.AddCommand(a.newWebhooksList(), a.newWebhooksAdd(), a.newWebhooksDead(),
-		a.newWebhooksVerb("remove", "Remove a webhook", "removed", http.MethodDelete, ""),
-		a.newWebhooksVerb("test", "Send a ping to a webhook", "the receiver accepted the ping", http.MethodPost, "/test"),
-		a.newWebhooksVerb("enable", "Enable a webhook", "enabled", http.MethodPost, "/enable"),
-		a.newWebhooksVerb("disable", "Disable a webhook until it is enabled again", "disabled", http.MethodPost, "/disable"),
+		a.newWebhooksVerb("remove", "Remove a webhook", "removed", adminapi.DeleteWebhook.Call),
+		a.newWebhooksVerb("test", "Send a ping to a webhook", "the receiver accepted the ping", adminapi.TestWebhook.Call),
+		a.newWebhooksVerb("enable", "Enable a webhook", "enabled", adminapi.EnableWebhook.Call),
+		a.newWebhooksVerb("disable", "Disable a webhook until it is enabled again", "disabled", adminapi.DisableWebhook.Call),
 		a.newWebhooksRedeliver())
 	return cmd
 }
@@ -40,7 +39,7 @@ func (a *client) newWebhooksList() *cobra.Command {
 		Short: "List webhooks",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.WebhookList](cmd.Context(), a, http.MethodGet, "/api/v1/webhooks", nil)
+			got, err := ask(cmd.Context(), a, adminapi.ListWebhooks, nil)
 			if err != nil {
 				return err
 			}
@@ -92,7 +91,7 @@ func (a *client) newWebhooksAdd() *cobra.Command {
 				return err
 			}
 			defer secret.discard()
-			got, err := call[adminapi.WebhookItem](cmd.Context(), a, http.MethodPost, "/api/v1/webhooks", req)
+			got, err := call(cmd.Context(), a, adminapi.CreateWebhook, req)
 			if err != nil {
 				return err
 			}
@@ -115,13 +114,13 @@ func (a *client) newWebhooksAdd() *cobra.Command {
 }
 
 // newWebhooksVerb returns a command on one webhook that prints done.
-func (a *client) newWebhooksVerb(verb, short, done, method, suffix string) *cobra.Command {
+func (a *client) newWebhooksVerb(verb, short, done string, op *adminapi.Call) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " WEBHOOK",
 		Short: short,
 		Args:  oneArg("one webhook id: `muster webhooks list` shows them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[map[string]any](cmd.Context(), a, method, "/api/v1/webhooks/"+url.PathEscape(args[0])+suffix, nil)
+			got, err := ask(cmd.Context(), a, adminapi.Operation[adminapi.None, map[string]any]{Call: op}, nil, args[0])
 			if err != nil {
 				return err
 			}
@@ -137,8 +136,8 @@ func (a *client) newWebhooksDead() *cobra.Command {
 		Short: "List the dead letters, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			items, total, err := everyPage(limit, func(page, size int) ([]adminapi.DeadLetter, int, error) {
-				got, err := call[adminapi.DeadLetterList](cmd.Context(), a, http.MethodGet, fmt.Sprintf("/api/v1/dead_letters?page=%d&perPage=%d", page, size), nil)
+			items, total, err := everyPage(limit, nil, func(q url.Values) ([]adminapi.DeadLetter, int, error) {
+				got, err := ask(cmd.Context(), a, adminapi.ListDeadLetters, q)
 				return got.Items, got.Total, err
 			})
 			if err != nil {
@@ -174,7 +173,7 @@ func (a *client) newWebhooksRedeliver() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, id := range args {
-				if _, err := call[adminapi.Empty](cmd.Context(), a, http.MethodPost, "/api/v1/dead_letters/"+url.PathEscape(id)+"/redeliver", nil); err != nil {
+				if _, err := ask(cmd.Context(), a, adminapi.Redeliver, nil, id); err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
 			}
