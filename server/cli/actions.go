@@ -39,18 +39,11 @@ func (a *client) newActions() *cobra.Command {
 		},
 	}
 	list.Flags().IntVar(&limit, "limit", 20, "maximum number of actions to list")
-	cancel := &cobra.Command{
+	cancel := showing(a, &cobra.Command{
 		Use:   "cancel ACTION",
 		Short: "Cancel the upgrades of an action that agents have not installed yet",
 		Args:  oneArg("one action id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.CancelAction, nil, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "cancelled") })
-		},
-	}
+	}, adminapi.CancelAction, saying[adminapi.CancelResponse]("cancelled"))
 	cmd.AddCommand(list, a.newActionsAgents(), cancel)
 	return cmd
 }
@@ -70,28 +63,17 @@ func (a *client) newActionsAgents() *cobra.Command {
 		Example: "  muster actions agents ACTION --state failed,rolled_back",
 		Args:    oneArg("one action id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"state": states}
-			all, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.ActionHost, int, error) {
-				got, err := ask(cmd.Context(), a, adminapi.ListActionAgents, q, args[0])
-				return got.Items, got.Total, err
-			})
+			got, err := everyPage[adminapi.ActionHost](cmd.Context(), a, adminapi.ListActionAgents, limit, url.Values{"state": states}, args[0])
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), adminapi.ActionHostList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
-				table(w, "HOST\tAGENT\tSTATE\tSINCE\tWHY", func(add func(...any)) {
-					for _, h := range all {
-						since := "-"
-						if h.Since != nil {
-							since = h.Since.Local().Format(time.DateTime)
-						}
-						add(firstOf(deref(h.Hostname), "-"), h.AgentId, spaced(string(h.State)), since, firstOf(deref(h.Text), deref(h.Reason).Text, "-"))
-					}
-				})
-				if total > len(all) {
-					fmt.Fprintf(w, "… and %d more: see --limit\n", total-len(all))
+			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.ActionHost]{heading: "HOST\tAGENT\tSTATE\tSINCE\tWHY", row: func(h adminapi.ActionHost, _ time.Time) []any {
+				since := "-"
+				if h.Since != nil {
+					since = h.Since.Local().Format(time.DateTime)
 				}
-			})
+				return []any{firstOf(deref(h.Hostname), "-"), h.AgentId, spaced(string(h.State)), since, firstOf(deref(h.Text), deref(h.Reason).Text, "-")}
+			}})
 		},
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "list only agents in these states: "+strings.Join(actionHostStates, ", "))

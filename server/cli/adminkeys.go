@@ -20,29 +20,11 @@ stands beside everything that is done with it, so give each person and each pipe
 own. (Hosts enrol with enrollment keys: ` + "`muster keys`" + `. If no admin key is left,
 ` + "`muster admin-key`" + ` makes one on the server's machine.)`,
 	}
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List the admin keys",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListAdminKeys, url.Values{"perPage": {"1000"}})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				now := time.Now()
-				table(w, "ID\tNAME\tSTATE\tCREATED\tBY\tEXPIRES\tLAST USED", func(add func(...any)) {
-					for _, k := range got.Items {
-						expires := "never"
-						if k.ExpireAt != nil {
-							expires = k.ExpireAt.Local().Format(time.DateTime)
-						}
-						add(k.Id, k.Name, adminKeyState(k, now), k.CreatedAt.Local().Format(time.DateTime), deref(k.CreatedBy), expires, ago(k.LastUsedAt, now))
-					}
-				})
-			})
-		},
-	}
+	list := showingFor(a, &cobra.Command{Use: "list", Short: "List the admin keys"}, adminapi.ListAdminKeys, url.Values{"perPage": {"1000"}}, func(w io.Writer, got adminapi.AdminKeyList) {
+		rows[adminapi.AdminKey]{heading: "ID\tNAME\tSTATE\tCREATED\tBY\tEXPIRES\tLAST USED", row: func(k adminapi.AdminKey, now time.Time) []any {
+			return []any{k.Id, k.Name, adminKeyState(k, now), k.CreatedAt.Local().Format(time.DateTime), deref(k.CreatedBy), expires(k.ExpireAt), ago(k.LastUsedAt, now)}
+		}}.print(w, got.Items)
+	})
 	var expiration string
 	create := &cobra.Command{
 		Use:     "create NAME",
@@ -69,20 +51,21 @@ can be revoked.`,
 	}
 	rotate.Flags().StringVar(&expiration, "expires", "", "how long the new key gives access, such as 2160h (default: as long as the old one was to)")
 	rotate.Flags().StringVar(&grace, "grace", "", "how long the old key stays usable, at most 168h (default: not at all)")
-	revoke := &cobra.Command{
+	revoke := showing(a, &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "Revoke an admin key, which also ends its sessions",
 		Args:  oneArg("one key id: `muster admin-keys list` shows them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.RevokeAdminKey, nil, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "revoked") })
-		},
-	}
+	}, adminapi.RevokeAdminKey, saying[adminapi.ActionWord]("revoked"))
 	cmd.AddCommand(list, create, rotate, revoke)
 	return cmd
+}
+
+// expires says when a key expires.
+func expires(at *time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return at.Local().Format(time.DateTime)
 }
 
 func adminKeyState(k adminapi.AdminKey, now time.Time) string {

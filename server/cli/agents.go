@@ -39,11 +39,10 @@ func (a *client) newAgentsList() *cobra.Command {
   muster agents list -o json | jq '.items[].id'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			agents, total, err := a.listAgents(cmd.Context(), kuery, inactive)
+			all, err := a.listAgents(cmd.Context(), kuery, inactive)
 			if err != nil {
 				return err
 			}
-			all := adminapi.AgentList{Items: agents, Total: total, Page: 1, PerPage: len(agents)}
 			return a.show(cmd.OutOrStdout(), all, func(w io.Writer) {
 				now := time.Now()
 				table(w, "ID\tHOST\tHEALTH\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -28,14 +27,11 @@ package. The commands that change something take the reason as --why.`,
 				subject = args[0]
 			}
 			q := url.Values{"subject": {subject}, "actor": {actor}, "verb": {verb}, "since": {since}, "until": {until}, "q": {search}, "people": {strconv.FormatBool(people)}}
-			all, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.AuditEntry, int, error) {
-				got, err := ask(cmd.Context(), a, adminapi.ListTrail, q)
-				return got.Items, got.Total, err
-			})
+			got, err := everyPage[adminapi.AuditEntry](cmd.Context(), a, adminapi.ListTrail, limit, q)
 			if err != nil {
 				return err
 			}
-			return a.showTrail(cmd.OutOrStdout(), all, total)
+			return showPaged(a, cmd.OutOrStdout(), got, trail)
 		},
 	}
 	cmd.Flags().StringVar(&actor, "actor", "", "only what this admin key did; muster: the server's own steps")
@@ -48,13 +44,7 @@ package. The commands that change something take the reason as --why.`,
 	return cmd
 }
 
-// showTrail shows audit entries, newest first.
-func (a *client) showTrail(out io.Writer, all []adminapi.AuditEntry, total int) error {
-	return a.show(out, adminapi.AuditList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
-		table(w, "AT\tWHO\tWHAT\tWHY", func(add func(...any)) {
-			for _, e := range all {
-				add(e.At.Local().Format(time.DateTime), e.Actor, e.Text, deref(e.Why))
-			}
-		})
-	})
-}
+// trail is how audit entries are shown.
+var trail = rows[adminapi.AuditEntry]{heading: "AT\tWHO\tWHAT\tWHY", row: func(e adminapi.AuditEntry, _ time.Time) []any {
+	return []any{e.At.Local().Format(time.DateTime), e.Actor, e.Text, deref(e.Why)}
+}}

@@ -141,11 +141,11 @@ func (a *client) agentsRunning(ctx context.Context, name string, ids []string, s
 		}
 		return agents, nil
 	}
-	agents, total, err := a.agentsWith(ctx, name, selection.kuery, selection.inactive)
-	if err == nil && total > len(agents) {
-		err = fmt.Errorf("the query selects %d agents, of which %d can be read: narrow it, or name the version with --to", total, len(agents))
+	list, err := a.agentsWith(ctx, name, selection.kuery, selection.inactive)
+	if err == nil && list.Total > len(list.Items) {
+		err = fmt.Errorf("the query selects %d agents, of which %d can be read: narrow it, or name the version with --to", list.Total, len(list.Items))
 	}
-	return agents, err
+	return list.Items, err
 }
 
 // keptComponent returns the version that a component of an agent goes back to by default; it

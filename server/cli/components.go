@@ -111,19 +111,19 @@ func (a *client) orUnknown(ctx context.Context, name string, err error) error {
 
 // componentOn returns the component of each agent that runs it, up to maxListed.
 func (a *client) componentOn(ctx context.Context, name, kuery string) (all []componentOnAgent, total int, err error) {
-	agents, total, err := a.agentsWith(ctx, name, kuery, false)
-	for _, g := range agents {
+	agents, err := a.agentsWith(ctx, name, kuery, false)
+	for _, g := range agents.Items {
 		for _, c := range g.Components {
 			if deref(c.Name) == name {
 				all = append(all, componentOnAgent{g.Id, hostname(g), c})
 			}
 		}
 	}
-	return all, total, err
+	return all, agents.Total, err
 }
 
 // agentsWith returns the agents that report a component, up to maxListed.
-func (a *client) agentsWith(ctx context.Context, name, kuery string, inactive bool) ([]adminapi.Agent, int, error) {
+func (a *client) agentsWith(ctx context.Context, name, kuery string, inactive bool) (paged[adminapi.Agent], error) {
 	query := fmt.Sprintf("components.name: %q", name)
 	if kuery != "" {
 		query += " and (" + kuery + ")"
@@ -133,15 +133,12 @@ func (a *client) agentsWith(ctx context.Context, name, kuery string, inactive bo
 
 // listAgents returns the agents that match a query, all if it is empty, by their host names and up
 // to maxListed.
-func (a *client) listAgents(ctx context.Context, kuery string, inactive bool) ([]adminapi.Agent, int, error) {
+func (a *client) listAgents(ctx context.Context, kuery string, inactive bool) (paged[adminapi.Agent], error) {
 	q := url.Values{"sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}, "showInactive": {fmt.Sprint(inactive)}}
 	if kuery != "" {
 		q.Set("kuery", kuery)
 	}
-	return everyPage(maxListed, q, func(q url.Values) ([]adminapi.Agent, int, error) {
-		list, err := ask(ctx, a, adminapi.ListAgents, q)
-		return list.Items, list.Total, err
-	})
+	return everyPage[adminapi.Agent](ctx, a, adminapi.ListAgents, maxListed, q)
 }
 
 // componentUpgrade describes the last upgrade of a component.

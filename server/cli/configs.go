@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/url"
@@ -33,7 +32,7 @@ func (a *client) showConfigs(cmd *cobra.Command, id string, hosts []string) erro
 	if err != nil {
 		return err
 	}
-	got, err := a.configs(cmd.Context(), id, preview.Item.Hash, agents)
+	got, err := everyPageOf[adminapi.ConfigPreviewItem](cmd.Context(), a, adminapi.ListPreviewConfigs, configsPerPage, maxConfigs, url.Values{"agent": agents}, id, preview.Item.Hash)
 	if err != nil {
 		return err
 	}
@@ -46,15 +45,6 @@ func (a *client) showConfigs(cmd *cobra.Command, id string, hosts []string) erro
 			fmt.Fprintf(w, "… and %s more: name some with --host\n", counted(more, "host"))
 		}
 	})
-}
-
-func (a *client) configs(ctx context.Context, id, hash string, agents []string) (adminapi.ConfigPreviewList, error) {
-	q := url.Values{"agent": agents}
-	all, total, err := everyPageOf(configsPerPage, maxConfigs, q, func(q url.Values) ([]adminapi.ConfigPreviewItem, int, error) {
-		got, err := ask(ctx, a, adminapi.ListPreviewConfigs, q, id, hash)
-		return got.Items, got.Total, err
-	})
-	return adminapi.ConfigPreviewList{Items: all, Total: total, Page: 1, PerPage: len(all)}, err
 }
 
 // printConfigs prints each difference once, with the hosts that have it, in the order of their

@@ -27,18 +27,7 @@ one that would.`,
 }
 
 func (a *client) newExposureShow() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show",
-		Short: "Show the budget",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.GetExposure, nil)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printRule(w, got.Item) })
-		},
-	}
+	return showing(a, &cobra.Command{Use: "show", Short: "Show the budget"}, adminapi.GetExposure, func(w io.Writer, got adminapi.ExposureRuleItem) { printRule(w, got.Item) })
 }
 
 func printRule(w io.Writer, r adminapi.ExposureRule) {

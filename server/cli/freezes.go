@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,33 +12,24 @@ import (
 
 func (a *client) newFreezes() *cobra.Command {
 	cmd := &cobra.Command{Use: "freezes", Short: "List, add and remove freezes, in which only emergency rollouts offer upgrades"}
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List the freezes",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListFreezes, nil)
-			if err != nil {
-				return err
+	list := showing(a, &cobra.Command{Use: "list", Short: "List the freezes"}, adminapi.ListFreezes, func(w io.Writer, got adminapi.FreezeList) {
+		rows[adminapi.Freeze]{heading: "ID\tNAME\tFROM\tTO\tNOW\tBY", row: func(f adminapi.Freeze, now time.Time) []any {
+			state := "later"
+			switch {
+			case !now.Before(f.To):
+				state = "over"
+			case !now.Before(f.From):
+				state = "frozen"
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				now := time.Now()
-				table(w, "ID\tNAME\tFROM\tTO\tNOW\tBY", func(add func(...any)) {
-					for _, f := range got.Items {
-						state := "later"
-						switch {
-						case !now.Before(f.To):
-							state = "over"
-						case !now.Before(f.From):
-							state = "frozen"
-						}
-						add(f.Id, f.Name, f.From.Local().Format(time.DateTime), f.To.Local().Format(time.DateTime), state, f.CreatedBy)
-					}
-				})
-			})
-		},
-	}
-	cmd.AddCommand(list, a.newFreezesAdd(), a.newFreezesRemove())
+			return []any{f.Id, f.Name, f.From.Local().Format(time.DateTime), f.To.Local().Format(time.DateTime), state, f.CreatedBy}
+		}}.print(w, got.Items)
+	})
+	remove := showing(a, &cobra.Command{
+		Use:   "remove FREEZE",
+		Short: "Remove a freeze",
+		Args:  oneArg("one freeze id: `muster freezes list` shows them"),
+	}, adminapi.DeleteFreeze, saying[adminapi.ActionWord]("removed"))
+	cmd.AddCommand(list, a.newFreezesAdd(), remove)
 	return cmd
 }
 
@@ -73,24 +63,6 @@ func (a *client) newFreezesAdd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", "start of the freeze (required)")
 	cmd.Flags().StringVar(&to, "to", "", "end of the freeze (required)")
-	whyFlag(cmd, &why)
-	return cmd
-}
-
-func (a *client) newFreezesRemove() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
-		Use:   "remove FREEZE",
-		Short: "Remove a freeze",
-		Args:  oneArg("one freeze id: `muster freezes list` shows them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.DeleteFreeze, url.Values{"why": {why}}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "removed") })
-		},
-	}
 	whyFlag(cmd, &why)
 	return cmd
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -250,84 +248,23 @@ func (a *client) startGroup(cmd *cobra.Command, id string, req adminapi.StartRol
 
 var groupStates = []string{"draft", "running", "paused", "cancelling", "rolling_back", "completed", "partial", "failed", "cancelled", "rolled_back"}
 
-func (a *client) groups(ctx context.Context, states []string, limit int) (adminapi.RolloutGroupList, error) {
-	all, total, err := everyPage(maxListed, nil, func(q url.Values) ([]adminapi.RolloutGroup, int, error) {
-		got, err := ask(ctx, a, adminapi.ListGroups, q)
-		return got.Items, got.Total, err
-	})
-	if err != nil {
-		return adminapi.RolloutGroupList{}, err
-	}
-	if len(states) > 0 {
-		all = slices.DeleteFunc(all, func(g adminapi.RolloutGroup) bool { return !slices.Contains(states, string(g.State)) })
-		total = len(all)
-	}
-	all = all[:min(len(all), limit)]
-	return adminapi.RolloutGroupList{Items: all, Total: total, Page: 1, PerPage: len(all)}, nil
-}
-
 func (a *client) newGroupsList() *cobra.Command {
-	var (
-		states []string
-		limit  int
-	)
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List groups, newest first",
-		Example: "  muster groups list --state running,paused",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, s := range states {
-				if !slices.Contains(groupStates, s) {
-					return &usageError{fmt.Errorf("--state is %q, want %s", s, strings.Join(groupStates, ", "))}
-				}
-			}
-			got, err := a.groups(cmd.Context(), states, limit)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if len(got.Items) == 0 {
-					fmt.Fprintln(w, "no groups: create one with `muster groups create`")
-					return
-				}
-				now := time.Now()
-				table(w, "ID\tNAME\tSTATE\tFAILURE POLICY\tMEMBERS\tSTARTED", func(add func(...any)) {
-					for _, g := range got.Items {
-						members := each(g.Members, func(m adminapi.GroupMember) string { return m.Name + " " + spaced(string(m.State)) })
-						started := "not yet"
-						if g.StartedAt != nil {
-							started = ago(g.StartedAt, now)
-						}
-						add(g.Id, g.Plan.Name, spaced(string(g.State)), g.Plan.FailurePolicy, strings.Join(members, ", "), started)
-					}
-				})
-				if got.Total > len(got.Items) {
-					fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
-				}
-			})
+	return newListed(a, "group", adminapi.ListGroups, groupStates, func(g adminapi.RolloutGroup) string { return string(g.State) }, rows[adminapi.RolloutGroup]{
+		heading: "ID\tNAME\tSTATE\tFAILURE POLICY\tMEMBERS\tSTARTED",
+		row: func(g adminapi.RolloutGroup, now time.Time) []any {
+			members := each(g.Members, func(m adminapi.GroupMember) string { return m.Name + " " + spaced(string(m.State)) })
+			return []any{g.Id, g.Plan.Name, spaced(string(g.State)), g.Plan.FailurePolicy, strings.Join(members, ", "), describeStart(g.StartedAt, now)}
 		},
-	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "list only groups in these states: "+strings.Join(groupStates, ", "))
-	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of groups to list")
-	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(groupStates))
-	return cmd
+	})
 }
 
 func (a *client) newGroupsShow() *cobra.Command {
-	return &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:               "show GROUP",
 		Short:             "Show one group: its members, what it waits for, what stopped it",
 		Args:              oneGroup,
 		ValidArgsFunction: a.completeGroups(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.group(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printGroup(w, got.Item, time.Now()) })
-		},
-	}
+	}, adminapi.GetGroup, func(w io.Writer, got adminapi.GroupStatusItem) { printGroup(w, got.Item, time.Now()) })
 }
 
 func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
@@ -649,34 +586,15 @@ stopped the rollback keeps its version.`,
 }
 
 func (a *client) newGroupsDelete() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:               "delete GROUP",
 		Short:             "Delete a draft",
 		Args:              oneGroup,
 		ValidArgsFunction: a.completeGroups("draft"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.DeleteGroup, url.Values{"why": {why}}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
-		},
-	}
-	whyFlag(cmd, &why)
-	return cmd
+	}, adminapi.DeleteGroup, saying[adminapi.ActionWord]("deleted"))
 }
 
 // completeGroups completes the ids of groups in these states, or of all if there are none.
 func (a *client) completeGroups(states ...string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list, err := a.groups(cmd.Context(), states, pageSize)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return each(list.Items, func(g adminapi.RolloutGroup) string { return g.Id + "\t" + string(g.State) + " " + g.Plan.Name }), cobra.ShellCompDirectiveNoFileComp
-	}
+	return completeListed(a, adminapi.ListGroups, states, func(g adminapi.RolloutGroup) (id, state, name string) { return g.Id, string(g.State), g.Plan.Name })
 }

@@ -45,35 +45,25 @@ func (a *client) newIncidentsList() *cobra.Command {
 			default:
 				q.Set("state", state)
 			}
-			items, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.Incident, int, error) {
-				got, err := ask(cmd.Context(), a, adminapi.ListIncidents, q)
-				return got.Items, got.Total, err
-			})
+			got, err := everyPage[adminapi.Incident](cmd.Context(), a, adminapi.ListIncidents, limit, q)
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), adminapi.IncidentList{Items: items, Total: total, Page: 1, PerPage: len(items)}, func(w io.Writer) {
-				if len(items) == 0 {
-					fmt.Fprintln(w, "none")
-					return
-				}
-				now := time.Now()
-				table(w, "ID\tSEVERITY\tSTATE\tHOST\tOPENED\tTIMES\tWHAT", func(add func(...any)) {
+			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.Incident]{
+				heading: "ID\tSEVERITY\tSTATE\tHOST\tOPENED\tTIMES\tWHAT", empty: "none",
+				row: func(i adminapi.Incident, now time.Time) []any {
+					return []any{i.Id, i.Severity, i.State, firstOf(deref(i.Hostname), deref(i.AgentId), "-"), ago(&i.OpenedAt, now), i.Count, i.Title}
+				},
+				below: func(w io.Writer, items []adminapi.Incident) {
 					for _, i := range items {
-						add(i.Id, i.Severity, i.State, firstOf(deref(i.Hostname), deref(i.AgentId), "-"), ago(&i.OpenedAt, now), i.Count, i.Title)
+						if plan := deref(i.RecoveryPlan); plan != "" {
+							fmt.Fprintf(w, "%s  recovery: %s\n", i.Id, plan)
+						}
+						if i.Next != nil && i.State == adminapi.IncidentOpen {
+							fmt.Fprintf(w, "%s  next: %s\n", i.Id, i.Next.Command)
+						}
 					}
-				})
-				for _, i := range items {
-					if plan := deref(i.RecoveryPlan); plan != "" {
-						fmt.Fprintf(w, "%s  recovery: %s\n", i.Id, plan)
-					}
-					if i.Next != nil && i.State == adminapi.IncidentOpen {
-						fmt.Fprintf(w, "%s  next: %s\n", i.Id, i.Next.Command)
-					}
-				}
-				if total > len(items) {
-					fmt.Fprintf(w, "… and %d more: see --limit\n", total-len(items))
-				}
+				},
 			})
 		},
 	}

@@ -33,15 +33,9 @@ func (a *client) newKeys() *cobra.Command {
 				got.Items[i].ApiKey = nil
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "ID\tNAME\tPOLICY\tACTIVE\tCREATED\tEXPIRES", func(add func(...any)) {
-					for _, k := range got.Items {
-						expires := "never"
-						if k.ExpireAt != nil {
-							expires = k.ExpireAt.Local().Format(time.DateTime)
-						}
-						add(k.Id, k.Name, k.PolicyId, k.Active, k.CreatedAt.Local().Format(time.DateTime), expires)
-					}
-				})
+				rows[adminapi.EnrollmentKey]{heading: "ID\tNAME\tPOLICY\tACTIVE\tCREATED\tEXPIRES", row: func(k adminapi.EnrollmentKey, _ time.Time) []any {
+					return []any{k.Id, k.Name, k.PolicyId, k.Active, k.CreatedAt.Local().Format(time.DateTime), expires(k.ExpireAt)}
+				}}.print(w, got.Items)
 			})
 		},
 	}
@@ -79,18 +73,11 @@ func (a *client) newKeys() *cobra.Command {
 	for _, c := range []*cobra.Command{show, create} {
 		c.Flags().StringVar(&platform, "platform", "", "show only the command for this platform, such as linux-arm64 (default: all that a package is published for)")
 	}
-	revoke := &cobra.Command{
+	revoke := showing(a, &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "Revoke an enrollment key; agents enrolled with it stay enrolled",
 		Args:  oneArg("one key id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.RevokeEnrollmentKey, nil, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "revoked") })
-		},
-	}
+	}, adminapi.RevokeEnrollmentKey, saying[adminapi.ActionWord]("revoked"))
 	cmd.AddCommand(list, show, create, revoke)
 	return cmd
 }

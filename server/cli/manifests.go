@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,34 +19,20 @@ func (a *client) newManifests() *cobra.Command {
 a file on the server: upgrades/<profile>/<id>.yaml in its data folder, or in the folder
 that upgrades of its configuration names. Plans name it by profile and upgrade_id.`,
 	}
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List the upgrade manifests on the server",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListUpgradeManifests, nil)
-			if err != nil {
-				return err
+	list := showing(a, &cobra.Command{Use: "list", Short: "List the upgrade manifests on the server"}, adminapi.ListUpgradeManifests, func(w io.Writer, got adminapi.UpgradeManifestList) {
+		rows[adminapi.UpgradeManifest]{
+			heading: "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", empty: "no upgrade manifests: `muster manifests example` prints one, and says where it belongs",
+			row: func(m adminapi.UpgradeManifest, _ time.Time) []any {
+				return []any{m.Profile, m.Id, firstOf(m.Version, "-"), migrationWords(m.Migration), deref(m.Description)}
+			},
+		}.print(w, got.Items)
+		for _, m := range got.Items {
+			if m.Error != nil {
+				fmt.Fprintf(w, "%s/%s cannot be used: %s\n", m.Profile, m.Id, *m.Error)
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if len(got.Items) == 0 {
-					fmt.Fprintln(w, "no upgrade manifests: `muster manifests example` prints one, and says where it belongs")
-					return
-				}
-				table(w, "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", func(add func(...any)) {
-					for _, m := range got.Items {
-						add(m.Profile, m.Id, firstOf(m.Version, "-"), migrationWords(m.Migration), deref(m.Description))
-					}
-				})
-				for _, m := range got.Items {
-					if m.Error != nil {
-						fmt.Fprintf(w, "%s/%s cannot be used: %s\n", m.Profile, m.Id, *m.Error)
-					}
-				}
-			})
-		},
-	}
-	show := &cobra.Command{
+		}
+	})
+	show := showing(a, &cobra.Command{
 		Use:   "show PROFILE ID",
 		Short: "Show one upgrade manifest",
 		Args: func(c *cobra.Command, args []string) error {
@@ -54,30 +41,23 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.GetUpgradeManifest, nil, args[0], args[1])
-			if err != nil {
-				return err
-			}
-			m := got.Item
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.Id, deref(m.Description))
-				fmt.Fprintf(w, "  version    %s\n  from       %s\n  migration  %s\n  hash       %s\n", m.Version, firstOf(deref(m.SourceVersion), "any"), migrationWords(m.Migration), m.ContentHash)
-				for _, art := range deref(m.Artifacts) {
-					fmt.Fprintf(w, "  artifact   %s/%s %s %s\n", firstOf(deref(art.Os), "any"), firstOf(deref(art.Arch), "any"), art.Checksum, deref(art.Url))
-				}
-				if m.Component != nil {
-					fmt.Fprintf(w, "  component  %s\n", *m.Component)
-				}
-				for _, f := range deref(m.ConfigFiles) {
-					fmt.Fprintf(w, "  file       %s from %s\n", f.Path, f.Template)
-				}
-				if plan := deref(m.Migration).RecoveryPlan; plan != nil {
-					fmt.Fprintf(w, "  recovery   %s\n", *plan)
-				}
-			})
-		},
-	}
+	}, adminapi.GetUpgradeManifest, func(w io.Writer, got adminapi.UpgradeManifestItem) {
+		m := got.Item
+		fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.Id, deref(m.Description))
+		fmt.Fprintf(w, "  version    %s\n  from       %s\n  migration  %s\n  hash       %s\n", m.Version, firstOf(deref(m.SourceVersion), "any"), migrationWords(m.Migration), m.ContentHash)
+		for _, art := range deref(m.Artifacts) {
+			fmt.Fprintf(w, "  artifact   %s/%s %s %s\n", firstOf(deref(art.Os), "any"), firstOf(deref(art.Arch), "any"), art.Checksum, deref(art.Url))
+		}
+		if m.Component != nil {
+			fmt.Fprintf(w, "  component  %s\n", *m.Component)
+		}
+		for _, f := range deref(m.ConfigFiles) {
+			fmt.Fprintf(w, "  file       %s from %s\n", f.Path, f.Template)
+		}
+		if plan := deref(m.Migration).RecoveryPlan; plan != nil {
+			fmt.Fprintf(w, "  recovery   %s\n", *plan)
+		}
+	})
 	cmd.AddCommand(list, show, a.newManifestsPreview(), newManifestsExample())
 	return cmd
 }

@@ -27,34 +27,21 @@ import (
 )
 
 func (a *client) newPackageList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the packages the server has published",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := a.packages(cmd.Context())
-			if err != nil {
-				return err
+	return showing(a, &cobra.Command{Use: "list", Short: "List the packages the server has published"}, adminapi.ListPackages, func(w io.Writer, got adminapi.PackageList) {
+		rows[adminapi.Package]{heading: "VERSION\tCOMPONENT\tRUNTIME\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", row: func(p adminapi.Package, _ time.Time) []any {
+			platform := p.Os + "/" + p.Arch
+			if p.Maker != nil {
+				platform += ", Elastic"
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "VERSION\tCOMPONENT\tRUNTIME\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
-					for _, p := range got.Items {
-						platform := p.Os + "/" + p.Arch
-						if p.Maker != nil {
-							platform += ", Elastic"
-						}
-						add(p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
-							firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime))
-					}
-				})
-				for _, p := range got.Items {
-					if p.Withheld != nil {
-						fmt.Fprintf(w, "%s: hosts that trust the root do not install it: %s\n", p.File, *p.Withheld)
-					}
-				}
-			})
-		},
-	}
+			return []any{p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
+				firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime)}
+		}}.print(w, got.Items)
+		for _, p := range got.Items {
+			if p.Withheld != nil {
+				fmt.Fprintf(w, "%s: hosts that trust the root do not install it: %s\n", p.File, *p.Withheld)
+			}
+		}
+	})
 }
 
 func (a *client) packages(ctx context.Context) (adminapi.PackageList, error) {
@@ -332,14 +319,12 @@ func (a *client) listPublisherKeys(cmd *cobra.Command) error {
 		return err
 	}
 	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-		table(w, "ID\tNAME\tKEY\tADDED\tBY", func(add func(...any)) {
-			for _, k := range got.Items {
-				if k.Maker != nil {
-					k.PublicKey = "OpenPGP, for Elastic's packages"
-				}
-				add(k.Id, k.Name, k.PublicKey, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy))
+		rows[adminapi.PublisherKey]{heading: "ID\tNAME\tKEY\tADDED\tBY", row: func(k adminapi.PublisherKey, _ time.Time) []any {
+			if k.Maker != nil {
+				k.PublicKey = "OpenPGP, for Elastic's packages"
 			}
-		})
+			return []any{k.Id, k.Name, k.PublicKey, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy)}
+		}}.print(w, got.Items)
 	})
 }
 

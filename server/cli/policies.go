@@ -18,24 +18,11 @@ import (
 
 func (a *client) newPolicies() *cobra.Command {
 	cmd := &cobra.Command{Use: "policies", Short: "List, show, create, copy, change and delete policies"}
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List policies",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListPolicies, url.Values{"perPage": {"10000"}, "sortField": {"name"}, "sortOrder": {"asc"}})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "ID\tNAME\tAGENTS\tREVISION", func(add func(...any)) {
-					for _, p := range got.Items {
-						add(p.Id, p.Name, p.Agents, p.Revision)
-					}
-				})
-			})
-		},
-	}
+	list := showingFor(a, &cobra.Command{Use: "list", Short: "List policies"}, adminapi.ListPolicies, url.Values{"perPage": {"10000"}, "sortField": {"name"}, "sortOrder": {"asc"}}, func(w io.Writer, got adminapi.PolicyList) {
+		rows[adminapi.Policy]{heading: "ID\tNAME\tAGENTS\tREVISION", row: func(p adminapi.Policy, _ time.Time) []any {
+			return []any{p.Id, p.Name, p.Agents, p.Revision}
+		}}.print(w, got.Items)
+	})
 	req := adminapi.PolicyRequest{Namespace: "default"}
 	var id string
 	create := &cobra.Command{
@@ -60,46 +47,39 @@ func (a *client) newPolicies() *cobra.Command {
 }
 
 func (a *client) newPoliciesShow() *cobra.Command {
-	return &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a policy; -o json shows all of its settings",
 		Args:  oneArg("the policy's id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.GetPolicy, nil, args[0])
-			if err != nil {
-				return err
-			}
-			p := got.Item
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "%s  %s\n", p.Name, p.Id)
-				row := func(name, format string, args ...any) {
-					fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
-				}
-				if d := deref(p.Description); d != "" {
-					row("description", "%s", d)
-				}
-				row("namespace", "%s", p.Namespace)
-				row("agents", "%d", p.Agents)
-				row("revision", "%d, by %s at %s", p.Revision, p.UpdatedBy, p.UpdatedAt.Local().Format(time.DateTime))
-				row("inactive", "%s", inactiveAfter(deref(p.InactivityTimeout)))
-				for _, v := range deref(p.RequiredVersions) {
-					row("requires", "%s of %v %% of the agents", v.Version, v.Percentage)
-				}
-				if list := deref(p.UpgradeWindows); len(list) > 0 {
-					row("upgrades", "%s", inWindows(list))
-				}
-				for _, c := range deref(p.Components) {
-					row("runs", "%s", componentOf(c))
-				}
-				if p.IsProtected {
-					row("protected", "from uninstalling")
-				}
-				if p.IsManaged {
-					row("managed", "changed only with force")
-				}
-			})
-		},
-	}
+	}, adminapi.GetPolicy, func(w io.Writer, got adminapi.PolicyItem) {
+		p := got.Item
+		fmt.Fprintf(w, "%s  %s\n", p.Name, p.Id)
+		row := func(name, format string, args ...any) {
+			fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
+		}
+		if d := deref(p.Description); d != "" {
+			row("description", "%s", d)
+		}
+		row("namespace", "%s", p.Namespace)
+		row("agents", "%d", p.Agents)
+		row("revision", "%d, by %s at %s", p.Revision, p.UpdatedBy, p.UpdatedAt.Local().Format(time.DateTime))
+		row("inactive", "%s", inactiveAfter(deref(p.InactivityTimeout)))
+		for _, v := range deref(p.RequiredVersions) {
+			row("requires", "%s of %v %% of the agents", v.Version, v.Percentage)
+		}
+		if list := deref(p.UpgradeWindows); len(list) > 0 {
+			row("upgrades", "%s", inWindows(list))
+		}
+		for _, c := range deref(p.Components) {
+			row("runs", "%s", componentOf(c))
+		}
+		if p.IsProtected {
+			row("protected", "from uninstalling")
+		}
+		if p.IsManaged {
+			row("managed", "changed only with force")
+		}
+	})
 }
 
 // windowOf formats a window as the flag --upgrade-window takes it.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -90,44 +89,68 @@ func newRolloutsExample() *cobra.Command {
 	return cmd
 }
 
-// everyPage reads a list page by page, up to limit items. get gets the query q with the page to
-// read. total is the length of the whole list.
-func everyPage[T any](limit int, q url.Values, get func(q url.Values) (items []T, total int, err error)) (all []T, total int, err error) {
-	return everyPageOf(pageSize, limit, q, get)
-}
-
-// everyPageOf is everyPage for a list whose pages have a size of their own.
-func everyPageOf[T any](size, limit int, q url.Values, get func(q url.Values) (items []T, total int, err error)) (all []T, total int, err error) {
-	all = []T{}
-	paged := url.Values{"perPage": {fmt.Sprint(size)}}
-	maps.Copy(paged, q)
-	for page := 1; ; page++ {
-		paged.Set("page", fmt.Sprint(page))
-		items, n, err := get(paged)
-		if err != nil {
-			return nil, 0, err
-		}
-		all, total = append(all, items...), n
-		if len(items) < size || len(all) >= limit {
-			return all[:min(len(all), limit)], total, nil
-		}
-	}
-}
-
-func (a *client) rollouts(ctx context.Context, states []string, limit int) (adminapi.RolloutList, error) {
-	all, total, err := everyPage(maxListed, nil, func(q url.Values) ([]adminapi.Rollout, int, error) {
-		got, err := ask(ctx, a, adminapi.ListRollouts, q)
-		return got.Items, got.Total, err
-	})
+// inStates reads a list whose states the API does not filter: the newest items in one of the states, or
+// in any if there are none, up to limit.
+func inStates[T, Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi.None, Out], states []string, limit int, stateOf func(T) string) (paged[T], error) {
+	all, err := everyPage[T](ctx, a, op, maxListed, nil)
 	if err != nil {
-		return adminapi.RolloutList{}, err
+		return all, err
 	}
 	if len(states) > 0 {
-		all = slices.DeleteFunc(all, func(r adminapi.Rollout) bool { return !slices.Contains(states, string(r.State)) })
-		total = len(all)
+		all.Items = slices.DeleteFunc(all.Items, func(item T) bool { return !slices.Contains(states, stateOf(item)) })
+		all.Total = len(all.Items)
 	}
-	all = all[:min(len(all), limit)]
-	return adminapi.RolloutList{Items: all, Total: total, Page: 1, PerPage: len(all)}, nil
+	all.Items = all.Items[:min(len(all.Items), limit)]
+	all.PerPage = len(all.Items)
+	return all, nil
+}
+
+// newListed returns the command that lists things of a noun, such as rollout, which have states.
+func newListed[T, Out any](a *client, noun string, op adminapi.Operation[adminapi.None, Out], known []string, stateOf func(T) string, r rows[T]) *cobra.Command {
+	var (
+		states []string
+		limit  int
+	)
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List " + noun + "s, newest first",
+		Example: "  muster " + noun + "s list --state running,paused",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, s := range states {
+				if !slices.Contains(known, s) {
+					return &usageError{fmt.Errorf("--state is %q, want %s", s, strings.Join(known, ", "))}
+				}
+			}
+			got, err := inStates(cmd.Context(), a, op, states, limit, stateOf)
+			if err != nil {
+				return err
+			}
+			r.empty = fmt.Sprintf("no %ss: create one with `muster %[1]ss create`", noun)
+			return showPaged(a, cmd.OutOrStdout(), got, r)
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "list only "+noun+"s in these states: "+strings.Join(known, ", "))
+	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of "+noun+"s to list")
+	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(known))
+	return cmd
+}
+
+// completeListed completes the ids of things in these states, or of all if there are none.
+func completeListed[T, Out any](a *client, op adminapi.Operation[adminapi.None, Out], states []string, describe func(T) (id, state, name string)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, err := inStates(cmd.Context(), a, op, states, pageSize, func(item T) string { _, state, _ := describe(item); return state })
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return each(list.Items, func(item T) string {
+			id, state, name := describe(item)
+			return id + "\t" + state + " " + name
+		}), cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // maxListed bounds how many items of a list are read. The server lists no agents beyond
@@ -137,69 +160,28 @@ const maxListed = 10_000
 var rolloutStates = []string{"draft", "running", "paused", "cancelling", "completed", "failed", "cancelled", "rolled_back"}
 
 func (a *client) newRolloutsList() *cobra.Command {
-	var (
-		states []string
-		limit  int
-	)
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List rollouts, newest first",
-		Example: "  muster rollouts list --state running,paused",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, s := range states {
-				if !slices.Contains(rolloutStates, s) {
-					return &usageError{fmt.Errorf("--state is %q, want %s", s, strings.Join(rolloutStates, ", "))}
-				}
-			}
-			got, err := a.rollouts(cmd.Context(), states, limit)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if len(got.Items) == 0 {
-					fmt.Fprintln(w, "no rollouts: create one with `muster rollouts create`")
-					return
-				}
-				now := time.Now()
-				table(w, "ID\tNAME\tFLEET\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED", func(add func(...any)) {
-					for _, r := range got.Items {
-						add(r.Id, r.Plan.Name, firstOf(deref(r.Fleet), "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r, now))
-					}
-				})
-				if got.Total > len(got.Items) {
-					fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
-				}
-			})
+	return newListed(a, "rollout", adminapi.ListRollouts, rolloutStates, func(r adminapi.Rollout) string { return string(r.State) }, rows[adminapi.Rollout]{
+		heading: "ID\tNAME\tFLEET\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED",
+		row: func(r adminapi.Rollout, now time.Time) []any {
+			return []any{r.Id, r.Plan.Name, firstOf(deref(r.Fleet), "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r.StartedAt, now)}
 		},
-	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "list only rollouts in these states: "+strings.Join(rolloutStates, ", "))
-	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of rollouts to list")
-	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(rolloutStates))
-	return cmd
+	})
 }
 
-func describeStart(r adminapi.Rollout, now time.Time) string {
-	if r.StartedAt == nil {
+func describeStart(at *time.Time, now time.Time) string {
+	if at == nil {
 		return "not yet"
 	}
-	return ago(r.StartedAt, now)
+	return ago(at, now)
 }
 
 func (a *client) newRolloutsStatus() *cobra.Command {
-	return &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:               "status ROLLOUT",
 		Short:             "Show one rollout: its batches, what it waits for, what stopped it",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.rollout(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printRollout(w, got.Item, time.Now(), -1) })
-		},
-	}
+	}, adminapi.GetRollout, func(w io.Writer, got adminapi.RolloutItem) { printRollout(w, got.Item, time.Now(), -1) })
 }
 
 // reachedWords is the phase that a target has reached in lockstep.
@@ -227,23 +209,13 @@ func (a *client) newRolloutsTargets() *cobra.Command {
 				}
 				q.Set("batch", fmt.Sprint(batch-1)) // the API counts from 0
 			}
-			all, total, err := everyPage(limit, q, func(q url.Values) ([]adminapi.Target, int, error) {
-				got, err := ask(cmd.Context(), a, adminapi.ListTargets, q, args[0])
-				return got.Items, got.Total, err
-			})
+			got, err := everyPage[adminapi.Target](cmd.Context(), a, adminapi.ListTargets, limit, q, args[0])
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), adminapi.TargetList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
-				table(w, "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", func(add func(...any)) {
-					for _, t := range all {
-						add(t.Hostname, t.AgentId, t.Batch+1, t.State, firstOf(reachedWords(t), deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), spaced(deref(t.Code)), "-"))
-					}
-				})
-				if total > len(all) {
-					fmt.Fprintf(w, "… and %d more: see --limit\n", total-len(all))
-				}
-			})
+			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.Target]{heading: "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", row: func(t adminapi.Target, _ time.Time) []any {
+				return []any{t.Hostname, t.AgentId, t.Batch + 1, t.State, firstOf(reachedWords(t), deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), spaced(deref(t.Code)), "-")}
+			}})
 		},
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "list only agents in these states: "+strings.Join(targetStates, ", "))
@@ -264,14 +236,11 @@ func (a *client) newRolloutsAudit() *cobra.Command {
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, total, err := everyPage(limit, nil, func(q url.Values) ([]adminapi.AuditEntry, int, error) {
-				got, err := ask(cmd.Context(), a, adminapi.ListAudit, q, args[0])
-				return got.Items, got.Total, err
-			})
+			got, err := everyPage[adminapi.AuditEntry](cmd.Context(), a, adminapi.ListAudit, limit, nil, args[0])
 			if err != nil {
 				return err
 			}
-			return a.showTrail(cmd.OutOrStdout(), all, total)
+			return showPaged(a, cmd.OutOrStdout(), got, trail)
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of entries to list")
@@ -279,22 +248,12 @@ func (a *client) newRolloutsAudit() *cobra.Command {
 }
 
 func (a *client) newRolloutsDelete() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:               "delete ROLLOUT",
 		Short:             "Delete a draft",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("draft"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.DeleteRollout, url.Values{"why": {why}}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
-		},
-	}
-	whyFlag(cmd, &why)
-	return cmd
+	}, adminapi.DeleteRollout, saying[adminapi.ActionWord]("deleted"))
 }
 
 func whyFlag(cmd *cobra.Command, why *string) {
@@ -304,20 +263,7 @@ func whyFlag(cmd *cobra.Command, why *string) {
 // completeRollouts completes the ids of rollouts in these states, or of all if there are
 // none.
 func (a *client) completeRollouts(states ...string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list, err := a.rollouts(cmd.Context(), states, pageSize)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var out []string
-		for _, r := range list.Items {
-			out = append(out, r.Id+"\t"+string(r.State)+" "+r.Plan.Name)
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
-	}
+	return completeListed(a, adminapi.ListRollouts, states, func(r adminapi.Rollout) (id, state, name string) { return r.Id, string(r.State), r.Plan.Name })
 }
 
 func completeWords(words []string) cobra.CompletionFunc {

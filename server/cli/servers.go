@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,30 +23,19 @@ that run, by version.`,
 }
 
 func (a *client) newServersList() *cobra.Command {
-	return &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:   "list",
 		Short: "List the servers, with their versions and since when they run",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListServers, nil)
-			if err != nil {
-				return err
+	}, adminapi.ListServers, func(w io.Writer, got adminapi.KnownServerList) {
+		rows[adminapi.KnownServer]{heading: "ID\tHOST\tVERSION\tSTATE\tSTARTED\tSEEN\tAGENTS\tURL", row: func(s adminapi.KnownServer, now time.Time) []any {
+			state, parked := "running", fmt.Sprint(s.Parked)
+			if s.Away {
+				state, parked = "away", "-"
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				now := time.Now()
-				table(w, "ID\tHOST\tVERSION\tSTATE\tSTARTED\tSEEN\tAGENTS\tURL", func(add func(...any)) {
-					for _, s := range got.Items {
-						state, parked := "running", fmt.Sprint(s.Parked)
-						if s.Away {
-							state, parked = "away", "-"
-						}
-						add(s.Id, s.Host, s.Version, state, ago(&s.StartedAt, now), ago(&s.SeenAt, now), parked, s.AdminUrl)
-					}
-				})
-				printRemarks(w, got.Remarks)
-			})
-		},
-	}
+			return []any{s.Id, s.Host, s.Version, state, ago(&s.StartedAt, now), ago(&s.SeenAt, now), parked, s.AdminUrl}
+		}}.print(w, got.Items)
+		printRemarks(w, got.Remarks)
+	})
 }
 
 func printRemarks(w io.Writer, remarks []string) {
@@ -57,24 +45,14 @@ func printRemarks(w io.Writer, remarks []string) {
 }
 
 func (a *client) newServersForget() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:   "forget SERVER",
 		Short: "Remove a server that is away from the list",
 		Long: `forget removes a server that is away from the list. One that runs is listed again within
 seconds, and is refused: stop it first.`,
 		Args:              oneArg("one server id: `muster servers list` shows them"),
 		ValidArgsFunction: a.completeAwayServers,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ForgetServer, url.Values{"why": {why}}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "forgotten") })
-		},
-	}
-	whyFlag(cmd, &why)
-	return cmd
+	}, adminapi.ForgetServer, saying[adminapi.ActionWord]("forgotten"))
 }
 
 func (a *client) completeAwayServers(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

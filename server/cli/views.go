@@ -17,28 +17,11 @@ func (a *client) newViews() *cobra.Command {
 }
 
 func (a *client) newViewsList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the saved views",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListViews, nil)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if len(got.Items) == 0 {
-					fmt.Fprintln(w, "none")
-					return
-				}
-				table(w, "ID\tPAGE\tNAME\tSEARCH\tBY\tAT", func(add func(...any)) {
-					for _, v := range got.Items {
-						add(v.Id, v.Page, v.Name, v.Search, v.CreatedBy, v.CreatedAt.Local().Format(time.DateTime))
-					}
-				})
-			})
-		},
-	}
+	return showing(a, &cobra.Command{Use: "list", Short: "List the saved views"}, adminapi.ListViews, func(w io.Writer, got adminapi.ViewList) {
+		rows[adminapi.View]{heading: "ID\tPAGE\tNAME\tSEARCH\tBY\tAT", empty: "none", row: func(v adminapi.View, _ time.Time) []any {
+			return []any{v.Id, v.Page, v.Name, v.Search, v.CreatedBy, v.CreatedAt.Local().Format(time.DateTime)}
+		}}.print(w, got.Items)
+	})
 }
 
 func (a *client) newViewsSave() *cobra.Command {
@@ -62,16 +45,9 @@ func (a *client) newViewsSave() *cobra.Command {
 }
 
 func (a *client) newViewsDelete() *cobra.Command {
-	return &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:   "delete VIEW",
 		Short: "Delete a saved view, by its id",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.DeleteView, nil, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, got.Action) })
-		},
-	}
+	}, adminapi.DeleteView, func(w io.Writer, got adminapi.ActionWord) { fmt.Fprintln(w, got.Action) })
 }

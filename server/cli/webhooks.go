@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -34,28 +33,15 @@ webhooks.allow.`,
 }
 
 func (a *client) newWebhooksList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List webhooks",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.ListWebhooks, nil)
-			if err != nil {
-				return err
+	return showing(a, &cobra.Command{Use: "list", Short: "List webhooks"}, adminapi.ListWebhooks, func(w io.Writer, got adminapi.WebhookList) {
+		rows[adminapi.Webhook]{heading: "ID\tNAME\tURL\tEVENTS\tSTATE\tBY", row: func(h adminapi.Webhook, _ time.Time) []any {
+			state := "enabled"
+			if deref(h.Disabled) {
+				state = "disabled"
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "ID\tNAME\tURL\tEVENTS\tSTATE\tBY", func(add func(...any)) {
-					for _, h := range got.Items {
-						state := "enabled"
-						if deref(h.Disabled) {
-							state = "disabled"
-						}
-						add(h.Id, h.Name, h.Url, firstOf(strings.Join(deref(h.Events), ", "), "all rollout events"), state, h.CreatedBy)
-					}
-				})
-			})
-		},
-	}
+			return []any{h.Id, h.Name, h.Url, firstOf(strings.Join(deref(h.Events), ", "), "all rollout events"), state, h.CreatedBy}
+		}}.print(w, got.Items)
+	})
 }
 
 func (a *client) newWebhooksAdd() *cobra.Command {
@@ -115,18 +101,11 @@ func (a *client) newWebhooksAdd() *cobra.Command {
 
 // newWebhooksVerb returns a command on one webhook that prints done.
 func (a *client) newWebhooksVerb(verb, short, done string, op *adminapi.Call) *cobra.Command {
-	return &cobra.Command{
+	return showing(a, &cobra.Command{
 		Use:   verb + " WEBHOOK",
 		Short: short,
 		Args:  oneArg("one webhook id: `muster webhooks list` shows them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.Operation[adminapi.None, map[string]any]{Call: op}, nil, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, done) })
-		},
-	}
+	}, adminapi.Operation[adminapi.None, map[string]any]{Call: op}, saying[map[string]any](done))
 }
 
 func (a *client) newWebhooksDead() *cobra.Command {
@@ -136,24 +115,18 @@ func (a *client) newWebhooksDead() *cobra.Command {
 		Short: "List the dead letters, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			items, total, err := everyPage(limit, nil, func(q url.Values) ([]adminapi.DeadLetter, int, error) {
-				got, err := ask(cmd.Context(), a, adminapi.ListDeadLetters, q)
-				return got.Items, got.Total, err
-			})
+			got, err := everyPage[adminapi.DeadLetter](cmd.Context(), a, adminapi.ListDeadLetters, limit, nil)
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), adminapi.DeadLetterList{Items: items, Total: total, Page: 1, PerPage: len(items)}, func(w io.Writer) {
-				if len(items) == 0 {
-					fmt.Fprintln(w, "none")
-					return
-				}
-				table(w, "ID\tWEBHOOK\tTYPE\tTRIES\tAT\tERROR", func(add func(...any)) {
-					for _, d := range items {
-						add(d.Id, d.WebhookId, d.Type, d.Attempts, d.At.Local().Format(time.DateTime), d.Error)
-					}
-				})
-				fmt.Fprintln(w, "Retry one with `muster webhooks redeliver ID`.")
+			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.DeadLetter]{
+				heading: "ID\tWEBHOOK\tTYPE\tTRIES\tAT\tERROR", empty: "none",
+				row: func(d adminapi.DeadLetter, _ time.Time) []any {
+					return []any{d.Id, d.WebhookId, d.Type, d.Attempts, d.At.Local().Format(time.DateTime), d.Error}
+				},
+				below: func(w io.Writer, _ []adminapi.DeadLetter) {
+					fmt.Fprintln(w, "Retry one with `muster webhooks redeliver ID`.")
+				},
 			})
 		},
 	}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/api/adminapi"
+)
+
+// showing makes cmd send a request without a body, with the arguments in the path, and show the
+// answer. It has the flag --why if the operation takes a reason.
+func showing[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], human func(io.Writer, Out)) *cobra.Command {
+	return showingFor(a, cmd, op, nil, human)
+}
+
+// showingFor is showing with a query.
+func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], q url.Values, human func(io.Writer, Out)) *cobra.Command {
+	var why string
+	takesWhy := request{call: op.Call}.has("why")
+	if takesWhy {
+		whyFlag(cmd, &why)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		query := q
+		if takesWhy {
+			query = url.Values{"why": {why}}
+		}
+		got, err := ask(cmd.Context(), a, op, query, args...)
+		if err != nil {
+			return err
+		}
+		return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { human(w, got) })
+	}
+	if cmd.Args == nil {
+		cmd.Args = noArgs
+	}
+	return cmd
+}
+
+// saying returns a function that prints a word in place of an answer.
+func saying[Out any](word string) func(io.Writer, Out) {
+	return func(w io.Writer, _ Out) { fmt.Fprintln(w, word) }
+}
+
+// rows is a table of items of one type.
+type rows[T any] struct {
+	heading string
+	row     func(item T, now time.Time) []any
+	empty   string                       // in place of a table without rows
+	below   func(w io.Writer, items []T) // may be nil
+}
+
+func (r rows[T]) print(w io.Writer, items []T) {
+	if len(items) == 0 && r.empty != "" {
+		fmt.Fprintln(w, r.empty)
+		return
+	}
+	now := time.Now()
+	table(w, r.heading, func(add func(...any)) {
+		for _, item := range items {
+			add(r.row(item, now)...)
+		}
+	})
+	if r.below != nil {
+		r.below(w, items)
+	}
+}
+
+// paged is a list of the API that comes in pages: the items that were read, and how many there are.
+type paged[T any] struct {
+	Items   []T `json:"items"`
+	Total   int `json:"total"`
+	Page    int `json:"page"`
+	PerPage int `json:"perPage"`
+}
+
+// showPaged shows a list, and how many items it does not have.
+func showPaged[T any](a *client, w io.Writer, list paged[T], r rows[T]) error {
+	return a.show(w, list, func(w io.Writer) {
+		r.print(w, list.Items)
+		if more := list.Total - len(list.Items); more > 0 {
+			fmt.Fprintf(w, "… and %d more: see --limit\n", more)
+		}
+	})
+}
+
+// everyPage reads the list of an operation page by page, up to limit items.
+func everyPage[T, Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi.None, Out], limit int, q url.Values, path ...string) (paged[T], error) {
+	return everyPageOf[T](ctx, a, op, pageSize, limit, q, path...)
+}
+
+// everyPageOf is everyPage for a list whose pages have a size of their own.
+func everyPageOf[T, Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi.None, Out], size, limit int, q url.Values, path ...string) (paged[T], error) {
+	all := paged[T]{Items: []T{}, Page: 1}
+	q = maps.Clone(q)
+	if q == nil {
+		q = url.Values{}
+	}
+	q.Set("perPage", fmt.Sprint(size))
+	for page := 1; ; page++ {
+		q.Set("page", fmt.Sprint(page))
+		got, err := ask(ctx, a, adminapi.Operation[adminapi.None, paged[T]]{Call: op.Call}, q, path...)
+		if err != nil {
+			return paged[T]{}, err
+		}
+		all.Items, all.Total = append(all.Items, got.Items...), got.Total
+		if len(got.Items) < size || len(all.Items) >= limit {
+			all.Items = all.Items[:min(len(all.Items), limit)]
+			all.PerPage = len(all.Items)
+			return all, nil
+		}
+	}
+}
