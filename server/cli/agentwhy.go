@@ -31,7 +31,11 @@ broadest reason. The default is the rollout that the agent is in, or was in last
 				q.Set("component", component)
 			}
 			if rollout != "" {
-				q.Set("rollout", rollout)
+				id, err := a.allRollouts().find(cmd.Context(), rollout)
+				if err != nil {
+					return fmt.Errorf("--rollout: %w", err)
+				}
+				q.Set("rollout", id)
 			}
 			if at != "" {
 				t, err := parseTime(at, time.Now())

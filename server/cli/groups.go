@@ -33,6 +33,8 @@ that are done when one fails.
   muster groups create --file group.yaml --start
   muster groups watch GROUP
 
+GROUP` + findLong + `
+
 Commands that follow a group (--wait, watch) exit with
   0  it completed
   1  another error; the group is unchanged
@@ -50,6 +52,7 @@ Commands that follow a group (--wait, watch) exit with
 	for _, verb := range groupVerbs {
 		cmd.AddCommand(a.newGroupsVerb(verb))
 	}
+	a.allGroups().finding(cmd, "GROUP")
 	return cmd
 }
 

@@ -54,7 +54,7 @@ func TestGroupCommandsFromDraftToEnd(t *testing.T) {
 	id := asJSON[adminapi.RolloutGroupItem](o, "groups", "create", "--file", file, "--why", "OPS-7").Item.Id
 	o.contains(o.run("groups", "list", "--state", "draft"), id, "autumn", "manual", "db pending, web pending", "not yet")
 	o.fails(2, []string{"groups", "list", "--state", "odd"}, `--state is "odd"`)
-	o.contains(o.run("groups", "show", id), "state          draft", "on failure     manual", "`muster groups start "+id+"`")
+	o.contains(o.run("groups", "show", "autumn"), "state          draft", "on failure     manual", "`muster groups start "+id+"`")
 	preview := asJSON[adminapi.GroupPreviewItem](o, "groups", "preview", id).Item
 	o.contains(o.run("groups", "preview", id), "db ", "1.1.0", "muster groups start "+id+" --hash "+preview.Hash)
 	o.fails(1, []string{"groups", "watch", id}, "is a draft", "muster groups start "+id)

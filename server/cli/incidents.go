@@ -17,10 +17,11 @@ import (
 var incidentStates = []string{"open", "acknowledged", "resolved"}
 
 func (a *client) newIncidents() *cobra.Command {
-	cmd := &cobra.Command{Use: "incidents", Short: "List, acknowledge and resolve incidents"}
+	cmd := &cobra.Command{Use: "incidents", Short: "List, acknowledge and resolve incidents", Long: "List, acknowledge and resolve incidents.\n\nINCIDENT" + findLong + "\nThe name of an incident is its text in the column WHAT of the list."}
 	cmd.AddCommand(a.newIncidentsList(),
 		a.newIncidentsAck(),
 		a.newIncidentsResolve())
+	a.allIncidents().finding(cmd, "INCIDENT")
 	return cmd
 }
 
@@ -112,7 +113,7 @@ resolves an incident within a minute once its cause is gone.`,
 			for _, f := range []struct {
 				value string
 				to    **string
-			}{{category, &req.Category}, {rolloutID, &req.RolloutId}, {agentID, &req.AgentId}} {
+			}{{category, &req.Category}, {agentID, &req.AgentId}} {
 				if f.value != "" {
 					*f.to = new(f.value)
 				}
@@ -123,6 +124,11 @@ resolves an incident within a minute once its cause is gone.`,
 			if len(args) == 0 && !all && category == "" && rolloutID == "" && agentID == "" {
 				return &usageError{errors.New("want the ids of incidents (`muster incidents list` shows them), or one of --category, --rollout, --agent and --all")}
 			}
+			id, err := a.allRollouts().find(cmd.Context(), rolloutID)
+			if err != nil {
+				return fmt.Errorf("--rollout: %w", err)
+			}
+			req.RolloutId = given(id)
 			got, err := call(cmd.Context(), a, adminapi.ResolveIncidents, req)
 			if err != nil {
 				return err

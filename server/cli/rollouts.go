@@ -41,6 +41,8 @@ is created as a draft, previewed, and started exactly as previewed.
 ` + "`muster rollouts example`" + ` prints a plan with every key explained, and with --ci a
 pipeline that uses these commands.
 
+ROLLOUT` + findLong + `
+
 Commands that follow a rollout (--wait, watch) exit with
   0  it completed
   1  another error; the rollout is unchanged
@@ -60,6 +62,7 @@ Commands that follow a rollout (--wait, watch) exit with
 	for _, verb := range rolloutVerbs {
 		cmd.AddCommand(a.newRolloutsVerb(verb))
 	}
+	a.allRollouts().finding(cmd, "ROLLOUT")
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	}
 	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file, "--name", "to all of the web", "--why", "OPS-7").Item.Id
 	o.contains(o.run("rollouts", "list", "--state", "draft"), id, "to all of the web", "1.1.0", "draft", "not yet")
-	o.contains(o.run("rollouts", "status", id), "state          draft", "`muster rollouts start "+id+"`")
+	o.contains(o.run("rollouts", "status", "@last"), "state          draft", "`muster rollouts start "+id+"`")
 	hash := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", id).Item.Hash
 	o.contains(o.run("rollouts", "preview", id), "muster rollouts start "+id+" --hash "+hash)
 	o.fails(2, []string{"rollouts", "start", id}, "standard input is not a terminal")
@@ -440,8 +440,8 @@ func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	}
 	o.contains(o.run("incidents", "list"), i.ID, "web-01 is stalled", "recovery: restore it")
 	o.contains(o.run("status"), "1 open incident: see `muster incidents list`")
-	o.contains(o.run("incidents", "ack", i.ID, "--why", "looking"), "acknowledged: web-01 is stalled")
-	o.contains(o.run("incidents", "resolve", i.ID), "resolved")
+	o.contains(o.run("incidents", "ack", "@last", "--why", "looking"), "acknowledged: web-01 is stalled")
+	o.contains(o.run("incidents", "resolve", i.Title), "resolved")
 	if got := asJSON[adminapi.IncidentList](o, "incidents", "list", "--all"); got.Total != 1 || got.Items[0].State != adminapi.IncidentResolved || *got.Items[0].Acked.Why != "looking" {
 		t.Errorf("all are %+v", got)
 	}
@@ -462,9 +462,9 @@ func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	}
 	o.contains(o.run("webhooks", "add", "other", "https://127.0.0.1:1/y"), "Its secret", "muster webhooks test")
 	o.contains(o.run("webhooks", "list"), hook.Id, "chat", "rollout.paused", "all rollout events", "enabled")
-	o.contains(o.run("webhooks", "disable", hook.Id), "disabled")
+	o.contains(o.run("webhooks", "disable", "chat"), "disabled")
 	o.contains(o.run("webhooks", "list"), "disabled")
-	o.contains(o.run("webhooks", "enable", hook.Id), "enabled")
+	o.contains(o.run("webhooks", "enable", hook.Id[:6]), "enabled")
 	o.fails(1, []string{"webhooks", "test", hook.Id})
 	letter := fleet.DeadLetter{ID: hook.Id + ":1", WebhookID: hook.Id, Type: fleet.EventRolloutPaused, Body: []byte(`{}`), Error: "it was away", Attempts: 5, At: time.Now()}
 	if err := s.Store.DeadLetters().Create(t.Context(), letter); err != nil {

@@ -63,7 +63,7 @@ version failed before are included. While a rollout is active,
 			if start && !yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
-			req := createRequest{From: from, Failed: failed, Why: why}
+			req := createRequest{Failed: failed, Why: why}
 			var file planFile
 			switch {
 			case failed != (from != ""):
@@ -79,6 +79,10 @@ version failed before are included. While a rollout is active,
 					return err
 				}
 				req.Plan = &file.plan
+			}
+			var err error
+			if req.From, err = a.allRollouts().find(cmd.Context(), from); err != nil {
+				return fmt.Errorf("--from: %w", err)
 			}
 			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
 				req.TakeOver = name

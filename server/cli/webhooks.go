@@ -21,7 +21,9 @@ failed deliveries for a while, and then stores them as dead letters.
 
 Receivers verify the signatures with a library for Standard Webhooks (https://www.standardwebhooks.com).
 Webhooks reach addresses inside the network only if the server's configuration names them under
-webhooks.allow.`,
+webhooks.allow.
+
+WEBHOOK` + findLong,
 	}
 	cmd.AddCommand(a.newWebhooksList(), a.newWebhooksAdd(), a.newWebhooksDead(),
 		a.newWebhooksVerb("remove", "Remove a webhook", "removed", adminapi.DeleteWebhook.Call),
@@ -29,6 +31,7 @@ webhooks.allow.`,
 		a.newWebhooksVerb("enable", "Enable a webhook", "enabled", adminapi.EnableWebhook.Call),
 		a.newWebhooksVerb("disable", "Disable a webhook until it is enabled again", "disabled", adminapi.DisableWebhook.Call),
 		a.newWebhooksRedeliver())
+	a.allWebhooks().finding(cmd, "WEBHOOK")
 	return cmd
 }
 
