@@ -398,6 +398,12 @@ const (
 	TargetCancelled  TargetState = "cancelled"
 )
 
+// TargetStates lists all states, in the order of a target's life.
+var TargetStates = [...]TargetState{
+	TargetPending, TargetHeld, TargetOffered, TargetUpgrading, TargetVerifying, TargetSucceeded,
+	TargetFailed, TargetRolledBack, TargetWithdrawn, TargetSkipped, TargetExpired, TargetCancelled,
+}
+
 // InFlight reports whether the target counts against the limits.
 func (s TargetState) InFlight() bool {
 	return s == TargetOffered || s == TargetUpgrading || s == TargetVerifying

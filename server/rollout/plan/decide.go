@@ -62,7 +62,7 @@ func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
 }
 
 // targetCounts are numbers of targets by State.
-type targetCounts [Cancelled + 1]int
+type targetCounts [len(fleet.TargetStates)]int
 
 func (c *targetCounts) inFlight() int { return c[Offered] + c[Upgrading] + c[Verifying] }
 
@@ -73,11 +73,9 @@ func (c *targetCounts) bad() int { return c[Failed] + c[RolledBack] }
 func (c *targetCounts) attempted() int { return c[Succeeded] + c.bad() }
 
 func (c *targetCounts) counts() fleet.Counts {
-	counts := fleet.Counts{
-		Pending: c[Pending], Held: c[Held], Offered: c[Offered], Upgrading: c[Upgrading], Verifying: c[Verifying], Succeeded: c[Succeeded],
-		Failed: c[Failed], RolledBack: c[RolledBack], Withdrawn: c[Withdrawn], Skipped: c[Skipped], Expired: c[Expired], Cancelled: c[Cancelled],
-	}
-	for _, n := range c {
+	var counts fleet.Counts
+	for s, n := range c {
+		*counts.Of(State(s).Name()) = n
 		counts.Total += n
 	}
 	return counts

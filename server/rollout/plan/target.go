@@ -43,10 +43,10 @@ type Target struct {
 	Expires int64
 }
 
-// State is a fleet.TargetState in one byte.
+// State is a fleet.TargetState in one byte: its index in fleet.TargetStates.
 type State uint8
 
-// The states, in the order of a target's life.
+// The states.
 const (
 	Pending State = iota
 	Held
@@ -62,18 +62,13 @@ const (
 	Cancelled
 )
 
-var stateNames = [...]fleet.TargetState{
-	fleet.TargetPending, fleet.TargetHeld, fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying, fleet.TargetSucceeded,
-	fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetSkipped, fleet.TargetExpired, fleet.TargetCancelled,
-}
-
 // Name returns the state as documents have it.
-func (s State) Name() fleet.TargetState { return stateNames[s] }
+func (s State) Name() fleet.TargetState { return fleet.TargetStates[s] }
 
 // StateOf is the inverse of Name. An unknown name is Cancelled, for which nothing is
 // done.
 func StateOf(name fleet.TargetState) State {
-	for i, n := range stateNames {
+	for i, n := range fleet.TargetStates {
 		if n == name {
 			return State(i)
 		}
