@@ -746,33 +746,5 @@ func (d *decision) wake(at time.Time) {
 	}
 }
 
-// changed reports whether the difference between two states of a rollout is worth
-// writing. A difference of hours alone is not: they increase in every round.
-func changed(was, is *fleet.Rollout) bool {
-	return was.State != is.State || was.Generation != is.Generation || was.Counts != is.Counts || was.Forgiven != is.Forgiven ||
-		!same(was.Stop, is.Stop) || (was.PauseAsked == nil) != (is.PauseAsked == nil) ||
-		!SameTime(was.RunningSince, is.RunningSince) || !SameTime(was.EndedAt, is.EndedAt) ||
-		!slices.EqualFunc(was.Batches, is.Batches, sameBatch) || !slices.EqualFunc(was.Waiting, is.Waiting, sameWait) ||
-		!sameExposure(was.Exposure, is.Exposure) || !sameStaging(was.Staging, is.Staging) ||
-		!sameLockstep(was.Lockstep, is.Lockstep)
-}
-
-func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
-
 // SameTime reports whether two times are equal, or both missing.
 func SameTime(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
-
-func sameBatch(a, b fleet.Batch) bool {
-	return a.Counts == b.Counts && SameTime(a.StartedAt, b.StartedAt) && SameTime(a.EndedAt, b.EndedAt) && SameTime(a.ClearedAt, b.ClearedAt)
-}
-
-func sameWait(a, b fleet.Wait) bool {
-	return a.Code == b.Code && a.Text == b.Text && a.Since.Equal(b.Since) && SameTime(a.Until, b.Until)
-}
-
-func sameExposure(a, b *fleet.Exposure) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Version == b.Version && a.Fleet == b.Fleet && a.Exposed == b.Exposed && a.Limit == b.Limit && same(a.Tightest, b.Tightest)
-}

@@ -738,11 +738,3 @@ func PhaseText(p fleet.LockstepPhase) string {
 	}
 	return string(p)
 }
-
-func sameLockstep(a, b *fleet.Lockstep) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Phase == b.Phase && a.Since.Equal(b.Since) && a.Targets == b.Targets && SameTime(a.CommittedAt, b.CommittedAt) &&
-		(a.Undo == nil) == (b.Undo == nil) && slices.Equal(a.Missing, b.Missing) && slices.Equal(a.Failed, b.Failed)
-}

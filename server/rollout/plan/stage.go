@@ -64,10 +64,3 @@ func (d *decision) stages() bool {
 	}}
 	return true
 }
-
-func sameStaging(a, b *fleet.Staging) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Answered == b.Answered && a.Waiting == b.Waiting && SameTime(a.EndedAt, b.EndedAt) && a.StartedAt.Equal(b.StartedAt)
-}
