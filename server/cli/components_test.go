@@ -56,7 +56,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 
 	o.contains(o.run("audit"), "in spite of the exposure budget", "tested elsewhere")
 
-	action := s.Fleet(a.ID).ComponentUpgrades["web-server"].ActionID
+	action := s.Fleet(a.ID).ComponentUpgrades["web-server"].UpgradeActionID
 	a.Components[0].UpgradeDetails = apptest.Details(action, "2.5.0", agentapi.UpgradeReplacing)
 	a.Components[0].UpgradeDetails.Metadata.Phase = agentapi.PhaseStopped
 	a.MustCheckin(nil)
@@ -141,7 +141,7 @@ func TestComponentUpgradeWaitReportsTheOutcome(t *testing.T) {
 				})
 			}
 			shown("web-server requested 2.5.0")
-			details := apptest.Details(s.Fleet(a.ID).ComponentUpgrades["web-server"].ActionID, "2.5.0", agentapi.UpgradeWatching)
+			details := apptest.Details(s.Fleet(a.ID).ComponentUpgrades["web-server"].UpgradeActionID, "2.5.0", agentapi.UpgradeWatching)
 			details.Metadata.Phase, details.Metadata.Reason = agentapi.PhaseVerifying, "observed for another 1m0s"
 			a.Components[0].UpgradeDetails = details
 			a.MustCheckin(nil)

@@ -60,25 +60,7 @@ type Agent struct {
 	// UnhealthyReason is what of the agent is unhealthy: input, output or other.
 	UnhealthyReason []string `json:"unhealthy_reason,omitempty"`
 
-	UpgradeStartedAt *time.Time               `json:"upgrade_started_at"`
-	UpgradedAt       *time.Time               `json:"upgraded_at"`
-	UpgradeStatus    UpgradeStatus            `json:"upgrade_status"`
-	UpgradeDetails   *agentapi.UpgradeDetails `json:"upgrade_details"`
-	// UpgradeActionID and UpgradeTarget belong to the upgrade under way, or to the last
-	// one.
-	UpgradeActionID string `json:"upgrade_action_id,omitempty"`
-	UpgradeTarget   string `json:"upgrade_target,omitempty"`
-	UpgradeFrom     string `json:"upgrade_from,omitempty"` // the version that ran when it began
-	UpgradeOrder
-	// UpgradeRollback marks it as a rollback that an operator asked for.
-	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
-	// Undoes is the upgrade that was being watched when such a rollback began.
-	Undoes *UndoneUpgrade `json:"undoes,omitempty"`
-	// FailedVersions are the versions that failed on the host, the latest last.
-	FailedVersions []FailedVersion `json:"failed_versions,omitempty"`
-	// UpgradeEndReported is set once the agent itself has reported that its upgrade
-	// failed or was rolled back. Its report then takes precedence over the watcher's.
-	UpgradeEndReported bool `json:"upgrade_end_told,omitempty"`
+	Upgrade
 	// Kept lists the versions the host can go back to.
 	Kept agentapi.CheckinUpgrade `json:"upgrade,omitzero"`
 	// StagedVersions are what the last check-in said of them; nil: the agent knows no STAGE.
@@ -293,16 +275,23 @@ type Event struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// UpgradeEvent returns an event with the state of the agent's upgrade.
-func (a *Agent) UpgradeEvent() Event {
-	data, err := json.Marshal(map[string]any{
-		"version": a.Version, "action_id": a.UpgradeActionID, "target_version": a.UpgradeTarget,
-		"upgrade_status": a.UpgradeStatus, "upgrade_details": a.UpgradeDetails,
-	})
-	if err != nil {
+// UpgradeEvent returns an event with the state of a component, or of the agent's upgrade if the name is
+// empty.
+func (a *Agent) UpgradeEvent(component string) Event {
+	e, s := Event{Type: EventAgentUpgrade, Subject: a.ID}, a.Of(component)
+	values := map[string]any{
+		"version": s.Version, "action_id": s.UpgradeActionID, "target_version": s.UpgradeTarget,
+		"upgrade_status": s.UpgradeStatus, "upgrade_details": s.UpgradeDetails,
+	}
+	if component != "" {
+		e.Type = EventAgentComponent
+		values["component"], values["status"], values["upgrade_details"] = component, s.component.Status, s.component.LastDetails()
+	}
+	var err error
+	if e.Data, err = json.Marshal(values); err != nil {
 		panic(err) // our own types always encode
 	}
-	return Event{Type: EventAgentUpgrade, Subject: a.ID, Data: data}
+	return e
 }
 
 // Event types. Append only.

@@ -47,7 +47,7 @@ func (h *componentHost) reports(web string, d *agentapi.UpgradeDetails) (changed
 }
 
 func (h *componentHost) begins(actionID, target string) {
-	h.a.BeginComponentUpgrade("web", actionID, target, h.now)
+	h.a.BeginOf("web", actionID, target, h.now)
 }
 
 func componentDetails(actionID, target string, s agentapi.UpgradeState) *agentapi.UpgradeDetails {
@@ -64,9 +64,9 @@ func componentFailed(actionID, target string, in agentapi.UpgradeState, why stri
 func (h *componentHost) is(what, state, result string) {
 	h.t.Helper()
 	u := h.a.ComponentUpgrades["web"]
-	got := string(u.Status)
+	got := string(u.UpgradeStatus)
 	switch {
-	case u.Upgrading() != (u.Status == UpgradeStarted) || u.Upgrading() != (h.a.ComponentsSince != nil) || u.Upgrading() != slices.Contains(h.a.ComponentActions, u.ActionID):
+	case u.Upgrading() != (u.UpgradeStatus == UpgradeStarted) || u.Upgrading() != (h.a.ComponentsSince != nil) || u.Upgrading() != slices.Contains(h.a.ComponentActions, u.UpgradeActionID):
 		h.t.Errorf("%s: the document contradicts itself: %+v, %v, %v", what, u, h.a.ComponentActions, h.a.ComponentsSince)
 	case u.UpgradedAt != nil:
 		got = "done"
@@ -76,7 +76,7 @@ func (h *componentHost) is(what, state, result string) {
 	if got != state {
 		h.t.Errorf("%s: the upgrade is %s, want %s: %+v", what, got, state, u)
 	}
-	r, ok := h.a.ComponentResult("web", h.now)
+	r, ok := h.a.UpgradeResult("web", h.now)
 	if text := r.Error + r.Message; ok != (result != "") || !strings.Contains(text, result) {
 		h.t.Errorf("%s: the result is %q, want %q", what, text, result)
 	}
@@ -133,8 +133,8 @@ func TestComponentUpgradeThatFailsHasItsReason(t *testing.T) {
 		h.is("an old report", c.state, why)
 		h.reports("2.4.0", nil) // some time later
 		h.is("forgotten by the host", c.state, why)
-		if got := len(h.a.ComponentUpgrades["web"].Failed) == 1; got != c.failed {
-			t.Errorf("after %s %s failed versions are %v", c.in, c.code, h.a.ComponentUpgrades["web"].Failed)
+		if got := len(h.a.ComponentUpgrades["web"].FailedVersions) == 1; got != c.failed {
+			t.Errorf("after %s %s failed versions are %v", c.in, c.code, h.a.ComponentUpgrades["web"].FailedVersions)
 		}
 		h.begins("y", "2.5.1")
 		h.reports("2.4.0", d) // that of the last upgrade
@@ -164,7 +164,7 @@ func TestConfigurationOnlyUpgradeIsDoneWhenItsReportEnds(t *testing.T) {
 	h.begins("y", "2.4.0")
 	h.reports("2.4.0", componentFailed("y", "2.4.0", agentapi.UpgradeWatching, "no answer"))
 	h.is("failed", "rolled_back", "no answer")
-	if f := h.a.ComponentUpgrades["web"].Failed; len(f) > 0 {
+	if f := h.a.ComponentUpgrades["web"].FailedVersions; len(f) > 0 {
 		t.Errorf("the version that runs counts as bad: %v", f)
 	}
 }
@@ -208,7 +208,7 @@ func TestAcknowledgementDoesNotEndAnUpgradeInLockstep(t *testing.T) {
 	result := &Result{ActionID: "x", AgentID: "a1", Timestamp: h.now}
 	h.now = h.now.Add(10 * AckGrace)
 	h.reports("2.4.0", inLockstep("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.LockstepBackup, agentapi.LockstepBackup))
-	if h.a.ReconcileComponent("x", &Action{ID: "x", Expiration: new(h.now.Add(time.Hour))}, result, h.now) {
+	if h.a.ReconcileUpgrade("x", &Action{ID: "x", Expiration: new(h.now.Add(time.Hour))}, result, h.now) {
 		t.Error("it has ended")
 	}
 	h.is("waiting", "started", "")
@@ -268,7 +268,7 @@ func TestMissingReportOfAComponentEndsItsUpgradeAtLast(t *testing.T) {
 		h.is("given up", "failed", "reported nothing of the upgrade since")
 		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
 		h.is("goes on", "started", "")
-		if h.a.ReconcileComponent("x", &Action{ID: "x"}, &Result{Error: "silent", Presumed: true}, h.now) {
+		if h.a.ReconcileUpgrade("x", &Action{ID: "x"}, &Result{Error: "silent", Presumed: true}, h.now) {
 			t.Error("the server's own result ended it again")
 		}
 		h.reports("2.5.0", nil)
@@ -281,13 +281,13 @@ func TestMissingReportOfAComponentEndsItsUpgradeAtLast(t *testing.T) {
 		h.is("failed", "failed", "no space left")
 		h = begun(t)
 		h.missing(true)
-		h.a.ObserveComponentAck("x", agentapi.Cancelled, false, h.now)
+		h.a.ObserveAck("x", agentapi.Cancelled, false, h.now)
 		h.is("cancelled", "cancelled", "")
 	})
 	t.Run("of a host that stays away", func(t *testing.T) {
 		h := begun(t)
 		act := &Action{ID: "x", Expiration: new(h.now.Add(time.Hour))}
-		if h.a.ReconcileComponent("x", act, nil, h.now.Add(SilentGrace)) || !h.a.ReconcileComponent("x", act, nil, h.now.Add(SilentGrace+time.Second)) {
+		if h.a.ReconcileUpgrade("x", act, nil, h.now.Add(SilentGrace)) || !h.a.ReconcileUpgrade("x", act, nil, h.now.Add(SilentGrace+time.Second)) {
 			t.Error("it does not end after the grace period")
 		}
 		h.is("away", "failed", "the host has been silent since")
@@ -307,7 +307,7 @@ func TestComponentUpgradeIsCancelledOrReportedAsLate(t *testing.T) {
 	h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
 	h.reports("2.4.0", componentFailed("x", "2.5.0", agentapi.UpgradeReplacing, agentapi.Cancelled))
 	h.is("cancelled on the host", "cancelled", "")
-	if d := h.a.ComponentUpgrades["web"].Details; d != nil {
+	if d := h.a.ComponentUpgrades["web"].UpgradeDetails; d != nil {
 		t.Errorf("details stay: %+v", d)
 	}
 	h.reports("2.5.0", nil)
@@ -336,13 +336,13 @@ func TestComponentUpgradeEndsWithoutAMessageOfItsAgent(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := newComponentHost(t)
-			h.a.BeginComponentUpgrade("web", "x", "2.5.0", now)
+			h.a.BeginOf("web", "x", "2.5.0", now)
 			if c.begun {
 				h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
 			}
 			at := now.Add(c.after)
 			h.a.Last.At = &at
-			if got := h.a.ReconcileComponent("x", c.action, c.result, at); got != (c.state != "started") {
+			if got := h.a.ReconcileUpgrade("x", c.action, c.result, at); got != (c.state != "started") {
 				t.Errorf("it says %v", got)
 			}
 			h.is(what, c.state, c.says)
@@ -350,13 +350,13 @@ func TestComponentUpgradeEndsWithoutAMessageOfItsAgent(t *testing.T) {
 	}
 	t.Run("it expired, and the agent has forgotten it", func(t *testing.T) {
 		h := newComponentHost(t)
-		h.a.BeginComponentUpgrade("web", "x", "2.5.0", now)
+		h.a.BeginOf("web", "x", "2.5.0", now)
 		h.reports("2.4.0", componentDetails("x", "2.5.0", agentapi.UpgradeReplacing))
 		h.reports("2.4.0", nil)
-		if h.a.ReconcileComponent("x", act, nil, now.Add(time.Hour-time.Second)) {
+		if h.a.ReconcileUpgrade("x", act, nil, now.Add(time.Hour-time.Second)) {
 			t.Error("it ends before its action does: the agent may just have started")
 		}
-		if !h.a.ReconcileComponent("x", act, nil, now.Add(time.Hour)) {
+		if !h.a.ReconcileUpgrade("x", act, nil, now.Add(time.Hour)) {
 			t.Error("it does not end")
 		}
 		h.is("forgotten", "failed", "the agent no longer reports the upgrade")
@@ -366,12 +366,12 @@ func TestComponentUpgradeEndsWithoutAMessageOfItsAgent(t *testing.T) {
 func TestAcknowledgedErrorEndsAComponentUpgrade(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")
-	h.a.ObserveComponentAck("x", "", false, now) // it is accepted, which is no more
-	if h.a.ObserveComponentAck("x", "no route", true, now) || h.a.ObserveComponentAck("y", "no rights", false, now) {
+	h.a.ObserveAck("x", "", false, now) // it is accepted, which is no more
+	if h.a.ObserveAck("x", "no route", true, now) || h.a.ObserveAck("y", "no rights", false, now) {
 		t.Error("a success, an error that is tried again or another action ends it")
 	}
 	h.is("acknowledged", "started", "")
-	if !h.a.ObserveComponentAck("x", "no rights", false, now) {
+	if !h.a.ObserveAck("x", "no rights", false, now) {
 		t.Error("an error does not end it")
 	}
 	h.is("failed", "failed", "no rights")
@@ -380,7 +380,7 @@ func TestAcknowledgedErrorEndsAComponentUpgrade(t *testing.T) {
 func TestTwoComponentsAreUpgradedAtTheSameTime(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("x", "2.5.0")
-	h.a.BeginComponentUpgrade("db", "y", "16.0.0", h.now.Add(-time.Hour))
+	h.a.BeginOf("db", "y", "16.0.0", h.now.Add(-time.Hour))
 	if want := []string{"y", "x"}; !reflect.DeepEqual(h.a.ComponentActions, want) || !h.a.ComponentsSince.Equal(h.now.Add(-time.Hour)) {
 		t.Errorf("under way are %v since %v", h.a.ComponentActions, h.a.ComponentsSince)
 	}
@@ -438,7 +438,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 		}, to("2.5.0"), "is an Elastic Agent"},
 		"of an agent without it":       {func(h *componentHost) { h.a.Components = nil }, to("2.5.0"), "reports no component web: add it to the components of its policy p1"},
 		"during another one":           {func(h *componentHost) { h.begins("x", "2.5.0") }, to("2.5.0", force), "already being upgraded to 2.5.0 by action x"},
-		"during one of db":             {func(h *componentHost) { h.a.BeginComponentUpgrade("db", "x", "16.0.0", h.now) }, to("2.5.0"), ""},
+		"during one of db":             {func(h *componentHost) { h.a.BeginOf("db", "x", "16.0.0", h.now) }, to("2.5.0"), ""},
 		"during one of the agent":      {func(h *componentHost) { h.a.BeginUpgrade("x", "1.1.0", h.now) }, to("2.5.0"), ""},
 		"during one begun on the host": {func(h *componentHost) { h.reports("2.4.0", componentDetails("", "2.5.0", agentapi.UpgradeReplacing)) }, to("2.5.0"), "as was asked for on its host"},
 		"after it failed": {func(h *componentHost) {
@@ -498,7 +498,7 @@ func TestComponentCommandsThatArePossibleAreAccepted(t *testing.T) {
 		"being unenrolled":       {func(h *componentHost) { h.a.UnenrollmentStartedAt = &h.now }, "", "Its agent is being unenrolled."},
 		"being upgraded":         {func(h *componentHost) { h.begins("x", "2.5.0") }, "", "It is already being upgraded to 2.5.0 by action x"},
 		"upgraded by its host":   {func(h *componentHost) { h.reports("2.4.0", componentDetails("", "2.5.0", agentapi.UpgradeReplacing)) }, "", ""},
-		"another being upgraded": {func(h *componentHost) { h.a.BeginComponentUpgrade("db", "x", "16.0.0", h.now) }, "", ""},
+		"another being upgraded": {func(h *componentHost) { h.a.BeginOf("db", "x", "16.0.0", h.now) }, "", ""},
 		"in a rollout":           {func(*componentHost) {}, "component web of agent a1 belongs to the active rollout", "It belongs to the active rollout."},
 	} {
 		h := newComponentHost(t)
@@ -603,7 +603,7 @@ func TestReportAfterTheAcknowledgementSaysHowAComponentFailed(t *testing.T) {
 	h := newComponentHost(t)
 	h.begins("act", "2.5.0")
 	h.reports("2.4.0", componentDetails("act", "2.5.0", agentapi.UpgradeWatching))
-	if !h.a.ObserveComponentAck("act", "check page: 500", false, now) {
+	if !h.a.ObserveAck("act", "check page: 500", false, now) {
 		t.Fatal("the acknowledgement changed nothing")
 	}
 	h.is("acknowledged", "failed", "check page")
@@ -629,7 +629,7 @@ func TestSubjectIsAgentOrComponent(t *testing.T) {
 	if agent.Version != "9.0.0" || agent.Upgrading() || agent.Busy() || !agent.Reported || agent.LastHealthyVersion != "8.0.0" {
 		t.Errorf("the agent is %+v", agent)
 	}
-	if web.Version != "2.4.0" || !web.Upgrading() || !web.Busy() || web.ActionID != "act" || web.Target != "2.5.0" || !web.Reported {
+	if web.Version != "2.4.0" || !web.Upgrading() || !web.Busy() || web.UpgradeActionID != "act" || web.UpgradeTarget != "2.5.0" || !web.Reported {
 		t.Errorf("the component is %+v", web)
 	}
 	if none.Reported || none.Version != "" || none.Upgrading() || none.Busy() {

@@ -3,9 +3,7 @@ package fleet
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
@@ -13,51 +11,17 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
-// The states of a component's upgrade on its agent's document are those of the agent's own;
-// see upgrade.go. It is simpler: the agent, which does not change, reports it to its end.
-//
-//	Begin ──► started ──► details gone, and the target is installed: done
-//	             │
-//	             ├─ FAILED reported, or acked with an error: failed, or rolled_back if the
-//	             │  host had started the version and has put the earlier one back
-//	             ├─ presumed: as that of the agent
-//	             └─ reconciled: action gone, expired, or acked but the old version stays: failed
-//
-// The installed version alone completes nothing: an upgrade may change only the
-// configuration. Reported details whose action is another one are those of an earlier
-// upgrade, or of one that was begun on the host.
-
-// ComponentUpgrade is the last upgrade of a component that the server has ordered.
-type ComponentUpgrade struct {
-	ActionID string `json:"action_id"`
-	Target   string `json:"target_version"`
-	From     string `json:"from_version,omitempty"` // that was installed when it began; empty: none
-	// StartedAt is nil once it has ended, UpgradedAt unless it ended well.
-	StartedAt  *time.Time    `json:"upgrade_started_at,omitempty"`
-	UpgradedAt *time.Time    `json:"upgraded_at,omitempty"`
-	Status     UpgradeStatus `json:"upgrade_status,omitempty"`
-	// Details are the last that the agent has reported; why it failed stays until the next
-	// upgrade.
-	Details *agentapi.UpgradeDetails `json:"upgrade_details,omitempty"`
-	// Failed are the versions that failed on the host, the latest last.
-	Failed []FailedVersion `json:"failed_versions,omitempty"`
-	UpgradeOrder
-}
-
-// Upgrading reports whether it is under way or scheduled.
-func (u *ComponentUpgrade) Upgrading() bool { return u.StartedAt != nil }
-
 // Component is a component that an agent of Muster reports.
 type Component struct {
 	agentapi.Component
 	// Upgrade is the last one that was ordered, zero if there is none.
-	Upgrade ComponentUpgrade
+	Upgrade Upgrade
 }
 
 // Desired returns the version that the component is to run, as far as orders tell.
 func (c *Component) Desired() string {
 	if c.Upgrade.Upgrading() {
-		return c.Upgrade.Target
+		return c.Upgrade.UpgradeTarget
 	}
 	return c.Version
 }
@@ -67,8 +31,8 @@ func (c *Component) Desired() string {
 // earlier upgrade ended until it begins the one that was ordered; that says nothing of the order.
 func (c *Component) LastDetails() *agentapi.UpgradeDetails {
 	d, u := c.UpgradeDetails, &c.Upgrade
-	if d == nil || u.Upgrading() && d.ActionID != u.ActionID && d.State.Ended() {
-		return u.Details
+	if d == nil || u.Upgrading() && d.ActionID != u.UpgradeActionID && d.State.Ended() {
+		return u.UpgradeDetails
 	}
 	return d
 }
@@ -78,7 +42,7 @@ func (c *Component) LastDetails() *agentapi.UpgradeDetails {
 func (a *Agent) RunsComponents() []Component {
 	var out []Component
 	for _, c := range reportedComponents(a.Components) {
-		out = append(out, Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]})
+		out = append(out, Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name].Upgrade})
 	}
 	return out
 }
@@ -111,49 +75,34 @@ func reportedComponents(raw json.RawMessage) []agentapi.Component {
 
 // setUpgrade stores the upgrade of a component, and what queries and reconciliation read of
 // all of them.
-func (a *Agent) setUpgrade(name string, u ComponentUpgrade) {
+func (a *Agent) setUpgrade(name string, u Upgrade) {
 	all := maps.Clone(a.ComponentUpgrades)
 	if all == nil {
 		all = map[string]ComponentUpgrade{}
 	}
-	all[name] = u
+	all[name] = ComponentUpgrade{u}
 	a.ComponentUpgrades, a.ComponentActions, a.ComponentsSince = all, nil, nil
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		u := all[name]
 		if !u.Upgrading() {
 			continue
 		}
-		a.ComponentActions = append(a.ComponentActions, u.ActionID)
-		if a.ComponentsSince == nil || u.StartedAt.Before(*a.ComponentsSince) {
-			a.ComponentsSince = u.StartedAt
+		a.ComponentActions = append(a.ComponentActions, u.UpgradeActionID)
+		if a.ComponentsSince == nil || u.UpgradeStartedAt.Before(*a.ComponentsSince) {
+			a.ComponentsSince = u.UpgradeStartedAt
 		}
 	}
-}
-
-// upgradedBy returns the component whose last upgrade an action has ordered.
-func (a *Agent) upgradedBy(actionID string) (name string, u ComponentUpgrade, ok bool) {
-	for name, u := range a.ComponentUpgrades {
-		if u.ActionID == actionID && actionID != "" {
-			return name, u, true
-		}
-	}
-	return "", u, false
 }
 
 // ComponentOf returns the component whose last upgrade an action has ordered, empty if it is
 // none of the agent's.
 func (a *Agent) ComponentOf(actionID string) string {
-	name, _, _ := a.upgradedBy(actionID)
-	return name
-}
-
-// BeginComponentUpgrade marks a component as being upgraded by an action from start on.
-func (a *Agent) BeginComponentUpgrade(name, actionID, target string, start time.Time) {
-	c, _ := a.Component(name)
-	a.setUpgrade(name, ComponentUpgrade{
-		ActionID: actionID, Target: target, From: c.Version, StartedAt: &start, Status: UpgradeStarted, Failed: c.Upgrade.Failed,
-		UpgradeOrder: UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}},
-	})
+	for name, u := range a.ComponentUpgrades {
+		if u.UpgradeActionID == actionID && actionID != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // ObserveComponents handles a change of what the agent reports of its components; was is what
@@ -166,9 +115,8 @@ func (a *Agent) ObserveComponents(was json.RawMessage, now time.Time) (changed, 
 	}
 	for _, c := range reportedComponents(a.Components) {
 		old := before[c.Name]
-		u, ordered := a.ComponentUpgrades[c.Name]
-		if ordered && u.noting(now, func() bool { return u.observe(c, old.Version, now) }) {
-			a.setUpgrade(c.Name, u)
+		_, ordered := a.ComponentUpgrades[c.Name]
+		if ordered && a.changing(c.Name, now, func(s *Subject) bool { return s.observeComponent(old.Version, now) }) {
 			upgraded = append(upgraded, c.Name)
 		}
 		if shown(&c) != shown(&old) {
@@ -197,72 +145,31 @@ func shown(c *agentapi.Component) componentState {
 	return s
 }
 
-// observe handles a report, and reports whether the upgrade changed. was is the version of
-// the report before.
-func (u *ComponentUpgrade) observe(c agentapi.Component, was string, now time.Time) bool {
-	d := c.UpgradeDetails
-	switch {
+// observeComponent handles a report of a component, and reports whether its upgrade changed. was is
+// the version of the report before.
+func (s *Subject) observeComponent(was string, now time.Time) bool {
+	switch d := s.component.UpgradeDetails; {
 	case d == nil:
-		return u.observeNone(c.Version, was, now)
-	case d.ActionID != u.ActionID:
-		return false
+		return s.observeNone(was, now)
+	case d.ActionID != s.UpgradeActionID:
+		return false // of an earlier upgrade, or of one that was begun on the host
+	default:
+		return s.observeReport(d, now)
 	}
-	changed := hasBegun(d.State) && u.unpresume(now)
-	changed = u.reported() || changed
-	switch {
-	case (u.endedBadly() || u.UpgradedAt != nil) && d.State != agentapi.UpgradeFailed:
-		return changed // sent before the end, and arrived after it
-	case d.State == agentapi.UpgradeFailed && wasCancelled(d.Metadata.ErrorMsg):
-		late := u.calledOff() && u.Details != nil // reported while the CANCEL was on its way
-		if late {
-			u.Details = nil
-		}
-		return u.cancelledBy(now) || late || changed
-	}
-	if d.State == agentapi.UpgradeFailed {
-		return u.end(d, now) || changed
-	}
-	changed = u.observeStart(d, now) || changed
-	if !reflect.DeepEqual(u.Details, d) {
-		u.Details, changed = d, true
-	}
-	return changed
 }
 
-func (u *ComponentUpgrade) observeNone(version, was string, now time.Time) bool {
-	arrived := version == u.Target && was != version
+func (s *Subject) observeNone(was string, now time.Time) bool {
+	there, onlyFiles := s.Version == s.UpgradeTarget, s.UpgradeFrom == s.UpgradeTarget
 	switch {
-	case u.Upgrading() && u.From == u.Target && u.waitsForOthers():
-		return false // only its files change, and right after a start an agent reports no details
-	case u.Upgrading() && version == u.Target && (u.Details != nil || u.From != u.Target):
-	case !u.Upgrading() && arrived && u.UpgradedAt == nil: // presumed to have failed, or withdrawn too late
+	case s.Upgrading() && onlyFiles && s.waitsForOthers():
+		return false // right after a start an agent reports no details
+	case s.Upgrading() && there && (s.UpgradeDetails != nil || !onlyFiles):
+	case !s.Upgrading() && there && was != s.Version && s.UpgradedAt == nil: // presumed to have failed, or withdrawn too late
 	default:
 		// The agent may have just started, and continues.
 		return false
 	}
-	u.done(now)
-	return true
-}
-
-func (u *ComponentUpgrade) done(now time.Time) {
-	u.StartedAt, u.UpgradedAt, u.Status, u.Details, u.UpgradePresumed = nil, &now, UpgradeNone, nil, false
-}
-
-// observeMissing is Agent.ObserveMissing of a component, of which the agent reports c.
-func (u *ComponentUpgrade) observeMissing(c *Component, idle bool, now time.Time) bool {
-	if !u.Upgrading() || u.Details == nil || c.reports(u.ActionID) {
-		return false
-	}
-	state, since := u.Details.State, u.UpgradeUnreported
-	over, changed := u.unreported(now)
-	switch has := cmp.Or(c.Version, "no version"); {
-	case idle:
-		u.presume(fmt.Sprintf("the host has no upgrade of the component under way any more, was last in %s, and still has %s", state, has))
-	case over:
-		u.presume(fmt.Sprintf("the agent has reported nothing of the upgrade since %s, when it was in %s, and still has %s", since.Format(time.RFC3339), state, has))
-	default:
-		return changed
-	}
+	s.done(now)
 	return true
 }
 
@@ -271,83 +178,38 @@ func (c *Component) reports(actionID string) bool {
 	return c.UpgradeDetails != nil && c.UpgradeDetails.ActionID == actionID
 }
 
-// presume is Agent.presume of a component.
-func (u *ComponentUpgrade) presume(why string) {
-	u.fail(why)
-	u.UpgradePresumed = true
+// wasStarted reports whether the host had started the version of a component that failed.
+func wasStarted(d *agentapi.UpgradeDetails) bool {
+	return d.Metadata.FailedState == agentapi.UpgradeRestarting || d.Metadata.FailedState == agentapi.UpgradeWatching
 }
 
-// unpresume is Agent.unpresume of a component.
-func (u *ComponentUpgrade) unpresume(now time.Time) bool {
-	if !u.UpgradePresumed {
+// putBack reports whether the host has put the earlier version of a component back.
+func putBack(d *agentapi.UpgradeDetails) bool {
+	return wasStarted(d) && d.Metadata.ReasonCode != agentapi.FailedRollback && !goesForward(d)
+}
+
+// noteFailed adds the version of a component that has just failed to the list, by the host's own rule:
+// one that was started is bad, unless only the configuration was to change. It reports whether the list
+// changed.
+func (u *Upgrade) noteFailed(now time.Time) bool {
+	f := FailedVersion{Version: u.UpgradeTarget, ActionID: u.UpgradeActionID, Reason: shortReason(cause(u.UpgradeDetails)), At: now}
+	noted := slices.ContainsFunc(u.FailedVersions, func(old FailedVersion) bool { return old.Version == f.Version && old.ActionID == f.ActionID })
+	if noted || !wasStarted(u.UpgradeDetails) || u.UpgradeFrom == u.UpgradeTarget {
 		return false
 	}
-	at := u.ordered(now)
-	u.StartedAt, u.Status, u.Details, u.UpgradePresumed = &at, UpgradeStarted, nil, false
-	return true
-}
-
-// observeStart moves the start of a scheduled upgrade to the time that the agent reports.
-func (u *ComponentUpgrade) observeStart(d *agentapi.UpgradeDetails, now time.Time) bool {
-	if !u.Upgrading() {
-		return false
-	}
-	start := *u.StartedAt
-	switch at := d.Metadata.ScheduledAt; {
-	case d.State == agentapi.UpgradeRequested || retries(d):
-	case d.State != agentapi.UpgradeScheduled && start.After(now):
-		start = now // the host's clock is ahead
-	case d.State == agentapi.UpgradeScheduled && at != nil && at.After(now) && at.Sub(now) < MaxStartDelay:
-		start = *at
-	}
-	changed := !start.Equal(*u.StartedAt)
-	u.StartedAt = &start
-	return changed
-}
-
-// endedBadly reports whether the agent itself has reported its end.
-func (u *ComponentUpgrade) endedBadly() bool {
-	return !u.Upgrading() && u.Status != UpgradeNone && u.Details != nil && u.Details.State == agentapi.UpgradeFailed
-}
-
-// end ends the upgrade as the agent's details say. They replace those of the server, which may
-// have given it up, or know it by the acknowledgement alone.
-func (u *ComponentUpgrade) end(d *agentapi.UpgradeDetails, now time.Time) bool {
-	if !u.UpgradePresumed {
-		d = keepReason(u.Details, d)
-	}
-	m := d.Metadata
-	started := m.FailedState == agentapi.UpgradeRestarting || m.FailedState == agentapi.UpgradeWatching
-	status := UpgradeFailed
-	if started && m.ReasonCode != agentapi.FailedRollback && !goesForward(d) {
-		status = UpgradeRolledBack
-	}
-	// By the host's own rule: a version that was started is bad, unless only the configuration
-	// was to change.
-	bad := started && u.From != u.Target
-	noted := slices.ContainsFunc(u.Failed, func(f FailedVersion) bool { return f.Version == u.Target && f.ActionID == u.ActionID })
-	if reflect.DeepEqual(u.Details, d) && u.Status == status && (noted || !bad) {
-		return false
-	}
-	u.StartedAt, u.UpgradedAt, u.Status, u.Details, u.UpgradePresumed = nil, nil, status, d, false
-	if bad && !noted {
-		f := FailedVersion{Version: u.Target, ActionID: u.ActionID, Reason: shortReason(cause(d)), At: now}
-		list := slices.DeleteFunc(slices.Clone(u.Failed), func(old FailedVersion) bool { return old.Version == f.Version })
-		list = append(list, f)
-		u.Failed = list[max(0, len(list)-maxFailedComponents):]
-	}
+	u.addFailed(f, maxFailedComponents)
 	return true
 }
 
 // waitsForOthers reports whether the host may not start the new version yet, as it has reported
 // last.
-func (u *ComponentUpgrade) waitsForOthers() bool {
-	return u.inLockstep() && !u.Details.Metadata.Lockstep.Until.Reaches(agentapi.LockstepStart)
+func (u *Upgrade) waitsForOthers() bool {
+	return u.inLockstep() && !u.UpgradeDetails.Metadata.Lockstep.Until.Reaches(agentapi.LockstepStart)
 }
 
 // inLockstep reports whether the host has reported that it goes along with others.
-func (u *ComponentUpgrade) inLockstep() bool {
-	return u.Details != nil && u.Details.Metadata.Lockstep != nil
+func (u *Upgrade) inLockstep() bool {
+	return u.UpgradeDetails != nil && u.UpgradeDetails.Metadata.Lockstep != nil
 }
 
 // goesForward reports whether the host puts no earlier version back: others of its rollout in
@@ -360,180 +222,6 @@ func goesForward(d *agentapi.UpgradeDetails) bool {
 // maxFailedComponents bounds the failed versions of a component: an agent has up to
 // agentapi.MaxComponents of them.
 const maxFailedComponents = 10
-
-func (u *ComponentUpgrade) fail(why string) {
-	phase := u.phase()
-	u.StartedAt, u.UpgradedAt, u.Status, u.UpgradePresumed = nil, nil, UpgradeFailed, false
-	u.Details = &agentapi.UpgradeDetails{
-		TargetVersion: u.Target, ActionID: u.ActionID, State: agentapi.UpgradeFailed,
-		Metadata: agentapi.UpgradeMetadata{FailedState: phase, ErrorMsg: why},
-	}
-}
-
-func (u *ComponentUpgrade) phase() agentapi.UpgradeState {
-	if u.Details == nil {
-		return agentapi.UpgradeRequested
-	}
-	if u.Details.State.Ended() {
-		return u.Details.Metadata.FailedState
-	}
-	return u.Details.State
-}
-
-// waits reports whether the agent has not begun, as far as the server knows.
-func (u *ComponentUpgrade) waits() bool {
-	return u.Details == nil || u.Details.State == agentapi.UpgradeScheduled || u.Details.State == agentapi.UpgradeRequested
-}
-
-func (u *ComponentUpgrade) calledOff() bool {
-	return u.Status == UpgradeNone && u.StartedAt == nil && u.UpgradedAt == nil
-}
-
-func (u *ComponentUpgrade) cancel() bool {
-	if !u.Upgrading() && !u.UpgradePresumed {
-		return false
-	}
-	u.StartedAt, u.Status, u.Details, u.UpgradePresumed = nil, UpgradeNone, nil, false
-	return true
-}
-
-// cancelledBy handles the host's own report that it does not carry the order out.
-func (u *ComponentUpgrade) cancelledBy(now time.Time) bool {
-	cancelled := u.cancel()
-	return u.calledOff() && u.confirm(now) || cancelled
-}
-
-// observeAck is Agent.ObserveAck of a component: a success only means that the agent has
-// accepted the order, since the report says what is installed.
-func (u *ComponentUpgrade) observeAck(errText string, retry bool, now time.Time) bool {
-	if errText != "" && !retry {
-		u.unpresume(now)
-	}
-	switch {
-	case retry || errText == "":
-		return false
-	case wasCancelled(errText):
-		return u.cancelledBy(now) // before the CANCEL itself is acknowledged
-	case !u.Upgrading():
-		return false // a check-in has reported it first
-	}
-	u.fail(errText)
-	return true
-}
-
-// reconcile is Agent.ReconcileUpgrade of a component, of which its agent reports c.
-func (u *ComponentUpgrade) reconcile(c *Component, seen *time.Time, action *Action, result *Result, now time.Time) bool {
-	if !u.Upgrading() {
-		return false
-	}
-	if result != nil && result.Presumed {
-		result = nil
-	}
-	switch {
-	case action == nil:
-		if now.Sub(*u.StartedAt) < CreateGrace {
-			return false
-		}
-		u.fail("the action was never created: try again")
-	case action.CancelledAt != nil && u.waits():
-		return u.cancel()
-	case result != nil && result.Withdrawn():
-		return u.waits() && u.cancel()
-	case result != nil && result.Error != "":
-		u.fail(result.Error)
-	case result != nil && u.inLockstep():
-		return false // its host may wait for others; its rollout bounds that
-	case result != nil && now.Sub(result.Timestamp) > AckGrace && seen != nil && seen.After(result.Timestamp.Add(AckGrace)):
-		if c.Version == u.Target {
-			u.done(now)
-			return true
-		}
-		u.presume(fmt.Sprintf("the agent acknowledged the upgrade at %s and still has %s", result.Timestamp.Format(time.RFC3339), cmp.Or(c.Version, "no version")))
-	case result == nil && u.waits() && action.Expired(now):
-		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
-		if d := u.Details; d != nil && retries(d) {
-			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), d.Metadata.RetryErrorMsg)
-		}
-		u.presume(text)
-	case action.Expired(now) && seen != nil && now.Sub(*seen) > SilentGrace:
-		u.presume(fmt.Sprintf("the action expired at %s, and the host has been silent since %s, when it was in %s", action.Expiration.Format(time.RFC3339), seen.Format(time.RFC3339), u.phase()))
-	case result == nil && action.Expired(now) && !c.reports(u.ActionID):
-		// It has lost what it knew, and the component would count as being upgraded for ever.
-		u.presume(fmt.Sprintf("the action expired at %s, and the agent no longer reports the upgrade", action.Expiration.Format(time.RFC3339)))
-	default:
-		return false
-	}
-	return true
-}
-
-// ObserveComponentAck handles the acknowledgement of an upgrade of a component; see ObserveAck.
-func (a *Agent) ObserveComponentAck(actionID, errText string, retry bool, now time.Time) bool {
-	name, u, ok := a.upgradedBy(actionID)
-	if !ok || !u.noting(now, func() bool { return u.observeAck(errText, retry, now) }) {
-		return false
-	}
-	a.setUpgrade(name, u)
-	return true
-}
-
-// ReconcileComponent ends the upgrade of a component that an action has ordered if no message
-// will; see ReconcileUpgrade.
-func (a *Agent) ReconcileComponent(actionID string, action *Action, result *Result, now time.Time) bool {
-	name, u, ok := a.upgradedBy(actionID)
-	if !ok {
-		return false
-	}
-	c, _ := a.Component(name)
-	if !u.noting(now, func() bool { return u.reconcile(&c, a.Last.At, action, result, now) }) {
-		return false
-	}
-	a.setUpgrade(name, u)
-	return true
-}
-
-// cancelComponent is CancelUpgrade of the component that the action upgrades.
-func (a *Agent) cancelComponent(actionID string, now time.Time) bool {
-	name, u, ok := a.upgradedBy(actionID)
-	if !ok || !u.noting(now, u.cancel) {
-		return false
-	}
-	a.setUpgrade(name, u)
-	return true
-}
-
-// ComponentResult derives the result of the last upgrade of a component from the document, as
-// UpgradeResult does that of the agent's.
-func (a *Agent) ComponentResult(name string, now time.Time) (r Result, ok bool) {
-	u, ok := a.ComponentUpgrades[name]
-	if !ok || u.Upgrading() {
-		return Result{}, false
-	}
-	r = Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now, Outcome: true, Presumed: u.UpgradePresumed}
-	switch {
-	case u.Status != UpgradeNone && u.Details != nil:
-		r.Error = cmp.Or(cause(u.Details), "the agent gave no reason")
-	case u.UpgradedAt != nil:
-		r.Message = name + " upgraded to " + u.Target
-	default:
-		return Result{}, false // cancelled
-	}
-	return r, true
-}
-
-// ComponentEvent returns an event with the state of a component.
-func (a *Agent) ComponentEvent(name string) Event {
-	c, _ := a.Component(name)
-	u := a.ComponentUpgrades[name]
-	c.Upgrade = u // also of a component that the agent does not report
-	data, err := json.Marshal(map[string]any{
-		"component": name, "version": c.Version, "status": c.Status, "action_id": u.ActionID, "target_version": u.Target,
-		"upgrade_status": u.Status, "upgrade_details": c.LastDetails(),
-	})
-	if err != nil {
-		panic(err) // our own types always encode
-	}
-	return Event{Type: EventAgentComponent, Subject: a.ID, Data: data}
-}
 
 // ComponentRequest is an operator's request to install or upgrade a component.
 type ComponentRequest struct {
@@ -625,7 +313,7 @@ func (a *Agent) checkComponentAble(name string) error {
 		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, name, a.PolicyID).Because(CauseNoComponent)
 	case s.Upgrading():
 		// An agent upgrades a component once at a time.
-		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", name, a.ID, s.Target, s.ActionID).Because(CauseUpgrading)
+		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", name, a.ID, s.UpgradeTarget, s.UpgradeActionID).Because(CauseUpgrading)
 	}
 	return nil
 }

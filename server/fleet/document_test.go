@@ -66,12 +66,16 @@ func drawAgent(t *rapid.T) Agent {
 	var a Agent
 	v := reflect.ValueOf(&a).Elem()
 	details := &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeDownloading, Metadata: agentapi.UpgradeMetadata{DownloadPercent: 0.5, ErrorMsg: "<no> \"space\""}}
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Name
-		if tag := v.Type().Field(i).Tag.Get("json"); tag == "" || tag == "-" || rapid.IntRange(0, 3).Draw(t, name+" empty") == 0 {
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		name := f.Name
+		if tag := f.Tag.Get("json"); tag == "" || tag == "-" || rapid.IntRange(0, 3).Draw(t, name+" empty") == 0 {
 			continue
 		}
-		switch p := v.Field(i).Addr().Interface().(type) {
+		switch p := v.FieldByIndex(f.Index).Addr().Interface().(type) {
+		case **OrderRollout:
+			*p = &OrderRollout{ID: "r", Name: drawText(t, name)}
+		case *[]Phase:
+			*p = []Phase{{State: ProgressSent, At: now, Text: drawText(t, name)}}
 		case *string:
 			*p = drawText(t, name)
 		case *UpgradeStatus:
@@ -97,8 +101,8 @@ func drawAgent(t *rapid.T) Agent {
 		case *[]FailedVersion:
 			*p = []FailedVersion{{Version: "1.1.0", ActionID: "act", Reason: drawText(t, name), At: now}}
 		case *map[string]ComponentUpgrade:
-			u := ComponentUpgrade{ActionID: "act", Target: "2.5.0", StartedAt: &now, Status: UpgradeStarted, Details: details}
-			*p = map[string]ComponentUpgrade{"web": u, drawText(t, name): {ActionID: drawText(t, name+" action"), Target: "2.5.0"}}
+			u := ComponentUpgrade{Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTarget: "2.5.0", UpgradeStartedAt: &now, UpgradeStatus: UpgradeStarted, UpgradeDetails: details}}
+			*p = map[string]ComponentUpgrade{"web": u, drawText(t, name): {Upgrade: Upgrade{UpgradeActionID: drawText(t, name+" action"), UpgradeTarget: "2.5.0"}}}
 		case **UndoneUpgrade:
 			*p = &UndoneUpgrade{ActionID: "before", To: "1.0.0", StartedAt: &now, Details: details}
 		case *agentapi.CheckinUpgrade:

@@ -107,8 +107,14 @@ func (a *Agent) rememberFailed(now time.Time) bool {
 			return false
 		}
 	}
-	list := slices.DeleteFunc(slices.Clone(a.FailedVersions), func(old FailedVersion) bool { return old.Version == f.Version })
-	list = append(list, f)
-	a.FailedVersions = list[max(0, len(list)-maxFailedVersions):]
+	a.addFailed(f, maxFailedVersions)
 	return true
+}
+
+// addFailed adds a failure as the latest, in place of an earlier one of the version, and keeps at most
+// limit.
+func (u *Upgrade) addFailed(f FailedVersion, limit int) {
+	list := slices.DeleteFunc(slices.Clone(u.FailedVersions), func(old FailedVersion) bool { return old.Version == f.Version })
+	list = append(list, f)
+	u.FailedVersions = list[max(0, len(list)-limit):]
 }

@@ -31,8 +31,8 @@ func TestStatusFiltersAgreeWithStatusAt(t *testing.T) {
 			PolicyRev:  rapid.SampledFrom([]int64{0, 1, 2}).Draw(t, "revision"),
 			EnrolledAt: *ago(rapid.SampledFrom(ages).Draw(t, "enrolled")), UnenrollmentStartedAt: maybe(t, "unenrolling"),
 			AuditUnenrolledReason: rapid.SampledFrom([]string{"", "uninstall", "orphaned", "key_revoked"}).Draw(t, "audit"),
-			UpgradeStartedAt:      maybe(t, "started"), UpgradedAt: maybe(t, "upgraded"),
-			Last: LastSeen{At: maybe(t, "last seen"), Status: rapid.SampledFrom([]string{"", "online", "error", "degraded"}).Draw(t, "says")},
+			Upgrade:               Upgrade{UpgradeStartedAt: maybe(t, "started"), UpgradedAt: maybe(t, "upgraded")},
+			Last:                  LastSeen{At: maybe(t, "last seen"), Status: rapid.SampledFrom([]string{"", "online", "error", "degraded"}).Draw(t, "says")},
 		}
 		known := timeouts
 		if rapid.Bool().Draw(t, "without timeouts") {
@@ -65,12 +65,10 @@ func valued() Agent {
 		Components: json.RawMessage(`[{"id": "web-default", "type": "component", "status": "FAILED", "message": "It fell", "name": "web", "runtime": "systemd", "version": "2.4.0",
 			"upgrade_details": {"target_version": "2.5.0", "action_id": "x2", "state": "UPG_FAILED",
 				"metadata": {"phase": "VERIFYING", "failed_state": "UPG_WATCHING", "error_msg": "no answer", "reason_code": "check_failed"}}}]`),
-		ComponentActions: []string{"x2"}, ComponentsSince: &now, UpgradeOrder: UpgradeOrder{UpgradeBy: "ann", UpgradeEndedAt: &now}, StagedVersions: []string{"1.11.0"},
-		UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
-		UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
+		ComponentActions: []string{"x2"}, ComponentsSince: &now, Upgrade: Upgrade{UpgradeOrder: UpgradeOrder{UpgradeBy: "ann", UpgradeEndedAt: &now}, UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now, UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
 			ScheduledAt: &now, DownloadPercent: 12.5, DownloadRate: 1000, RetryErrorMsg: "no route", RetryUntil: &now, RetryAttempt: 1, RetryLimit: 6,
 			FailedState: agentapi.UpgradeDownloading, ErrorMsg: "disk full", Reason: "it fell", ReasonCode: "crash_loop",
-		}},
+		}}}, StagedVersions: []string{"1.11.0"},
 	}
 }
 
@@ -278,8 +276,10 @@ func TestProgressFiltersAgreeWithProgressStateAt(t *testing.T) {
 		}
 		a := Agent{
 			Active: rapid.IntRange(0, 9).Draw(t, "active") > 0, EnrolledAt: *ago(time.Hour), Last: LastSeen{At: maybe("last seen")},
-			UpgradeStartedAt: maybe("started"), UpgradedAt: maybe("upgraded"),
-			UpgradeStatus: rapid.SampledFrom([]UpgradeStatus{UpgradeNone, UpgradeStarted, UpgradeFailed, UpgradeRolledBack}).Draw(t, "status"),
+			Upgrade: Upgrade{
+				UpgradeStartedAt: maybe("started"), UpgradedAt: maybe("upgraded"),
+				UpgradeStatus: rapid.SampledFrom([]UpgradeStatus{UpgradeNone, UpgradeStarted, UpgradeFailed, UpgradeRolledBack}).Draw(t, "status"),
+			},
 		}
 		if state := rapid.SampledFrom(append([]string{"", "none"}, upgradeStates...)).Draw(t, "state"); state != "none" {
 			a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeState(state)}

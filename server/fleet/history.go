@@ -161,17 +161,21 @@ func (o *UpgradeOrder) record(agentID, component, actionID, from, to string, s P
 func (a *Agent) LastUpgrades(now time.Time) []HistoryRecord {
 	var out []HistoryRecord
 	if a.UpgradeActionID != "" || a.UpgradeTarget != "" {
-		r := a.UpgradeOrder.record(a.ID, "", a.UpgradeActionID, a.UpgradeFrom, a.UpgradeTarget, a.upgradeState(now), a.UpgradeDetails)
-		if a.UpgradeRollback {
-			r.Kind = HistoryRollback
-		}
-		out = append(out, r)
+		out = append(out, a.lastRecord(a.ID, "", now))
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.ComponentUpgrades)) {
-		u := a.ComponentUpgrades[name]
-		out = append(out, u.record(a.ID, name, u.ActionID, u.From, u.Target, u.state(now), u.Details))
+		out = append(out, a.upgradeOf(name).lastRecord(a.ID, name, now))
 	}
 	return out
+}
+
+// lastRecord returns the record of the upgrade, of an agent or of its component.
+func (u *Upgrade) lastRecord(agentID, component string, now time.Time) HistoryRecord {
+	r := u.record(agentID, component, u.UpgradeActionID, u.UpgradeFrom, u.UpgradeTarget, u.state(now), u.UpgradeDetails)
+	if u.UpgradeRollback {
+		r.Kind = HistoryRollback
+	}
+	return r
 }
 
 // UnderWay reports whether the upgrade of the record has not ended, as far as its document
@@ -230,14 +234,11 @@ func (a *Agent) EndedUpgrades() []HistoryRecord {
 
 // replacedAt returns when the last upgrade of the agent or of a component was ordered.
 func (a *Agent) replacedAt(component string) *time.Time {
-	o := a.UpgradeOrder
-	if component != "" {
-		o = a.ComponentUpgrades[component].UpgradeOrder
-	}
-	if len(o.UpgradePhases) == 0 {
+	phases := a.upgradeOf(component).UpgradePhases
+	if len(phases) == 0 {
 		return &a.EnrolledAt // enrolled again
 	}
-	return &o.UpgradePhases[0].At
+	return &phases[0].At
 }
 
 // undone returns the record of the upgrade that the agent's rollback has undone; ok is false

@@ -112,11 +112,11 @@ func (a *Agent) EndOrders(now time.Time) (stopped []string, changed bool) {
 			stopped = append(stopped, id)
 		}
 	}
-	for name, u := range a.ComponentUpgrades {
-		if u.noting(now, u.cancel) {
+	for name := range a.ComponentUpgrades {
+		if u := a.upgradeOf(name); u.noting(now, u.cancel) {
 			u.UpgradeEndText, changed = text, true
-			stopped = append(stopped, u.ActionID)
-			a.setUpgrade(name, u)
+			stopped = append(stopped, u.UpgradeActionID)
+			a.setUpgrade(name, *u)
 		}
 	}
 	slices.Sort(stopped)

@@ -184,7 +184,7 @@ func TestUpgradesOfElasticAgentsEndAsTheyReportThem(t *testing.T) {
 				}
 				a.ObserveUpgrade(r.version, r.details, now)
 				a.LocalMetadata = elasticMetadata(r.version)
-				results = append(results, a.UpgradeResults(now)...)
+				results = append(results, a.UpgradeResults("", now)...)
 			}
 			if a.UpgradeStatus != c.status || (a.UpgradedAt != nil) != c.done {
 				t.Errorf("status %q, upgraded at %v; want %q, done %v", a.UpgradeStatus, a.UpgradedAt, c.status, c.done)
@@ -270,7 +270,7 @@ func TestOrderedRollbackOfAnElasticAgentIsDoneWhenItsVersionRuns(t *testing.T) {
 					d = MakerElastic.Details(*d)
 				}
 				if a.ObserveUpgrade(r.version, d, now) {
-					for _, r := range a.UpgradeResults(now) {
+					for _, r := range a.UpgradeResults("", now) {
 						results = append(results, r.ActionID+": "+r.Error)
 					}
 				}
@@ -400,7 +400,7 @@ func TestAgentsThatReportNoPhasesGetTheTimeOfADownload(t *testing.T) {
 			}
 			seen := acked.Add(AckGrace + time.Millisecond)
 			a.Last.At = &seen
-			if got := a.ReconcileUpgrade(&Action{ID: "x1"}, &Result{Timestamp: acked}, now); got != late {
+			if got := a.ReconcileUpgrade(a.UpgradeActionID, &Action{ID: "x1"}, &Result{Timestamp: acked}, now); got != late {
 				t.Errorf("%s, %s after the acknowledgement: failed is %v", version, now.Sub(acked), got)
 			}
 		}

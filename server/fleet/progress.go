@@ -253,20 +253,24 @@ func hostState(s ProgressState, start *time.Time, seen, now time.Time) ProgressS
 	return s
 }
 
-// upgradeState returns the state of the agent's upgrade, without regard to whether its host is
-// there. ProgressRules express the same as filters.
-func (a *Agent) upgradeState(now time.Time) ProgressState {
-	d := a.UpgradeDetails
+// state returns the state of the upgrade, without regard to whether its host is there. ProgressRules
+// express the same as filters.
+func (u *Upgrade) state(now time.Time) ProgressState {
+	d := u.UpgradeDetails
 	switch {
-	case a.Upgrading():
-		return underWay(*a.UpgradeStartedAt, d, now)
-	case a.UpgradeStatus == UpgradeFailed:
+	case u.Upgrading() && d != nil && d.State == agentapi.UpgradeRollback:
+		// What failed of a component is being undone. It ends as soon as that is done, and has no
+		// state of its own.
+		return cmp.Or(detailsStates[d.Metadata.FailedState], ProgressAccepted)
+	case u.Upgrading():
+		return underWay(*u.UpgradeStartedAt, d, now)
+	case u.UpgradeStatus == UpgradeFailed:
 		return ProgressFailed
-	case a.UpgradeStatus == UpgradeRolledBack:
+	case u.UpgradeStatus == UpgradeRolledBack:
 		return ProgressRolledBack
-	case a.UpgradedAt != nil && d != nil && d.State != "" && !d.State.Ended():
-		return ProgressWatching
-	case a.UpgradedAt != nil:
+	case u.UpgradedAt != nil && d != nil && d.State != "" && !d.State.Ended():
+		return ProgressWatching // of an agent: a component's upgrade ends only when its watch does
+	case u.UpgradedAt != nil:
 		return ProgressCommitted
 	}
 	return ProgressNone
@@ -278,18 +282,23 @@ func (a *Agent) ProgressStateAt(now time.Time) ProgressState {
 	if !a.Active {
 		return ProgressNone
 	}
-	return hostState(a.upgradeState(now), a.UpgradeStartedAt, a.LastActivity(), now)
+	return hostState(a.state(now), a.UpgradeStartedAt, a.LastActivity(), now)
 }
 
 // ProgressAt returns how the agent's last upgrade stands at now; ok is false if there was none,
 // or if it was cancelled.
 func (a *Agent) ProgressAt(now time.Time) (p Progress, ok bool) {
-	s := a.ProgressStateAt(now)
-	if s == ProgressNone {
+	return a.progressOf(&a.Upgrade, now)
+}
+
+// progressOf returns how an upgrade on the agent's host stands at now.
+func (a *Agent) progressOf(u *Upgrade, now time.Time) (p Progress, ok bool) {
+	s := hostState(u.state(now), u.UpgradeStartedAt, a.LastActivity(), now)
+	if s == ProgressNone || !a.Active {
 		return p, false
 	}
-	p = progress(s, &a.UpgradeOrder, a.UpgradeDetails, a.UpgradeStartedAt, a.LastActivity(), now)
-	p.Version, p.From, p.Rollback = a.UpgradeTarget, a.UpgradeFrom, a.UpgradeRollback
+	p = progress(s, &u.UpgradeOrder, u.UpgradeDetails, u.UpgradeStartedAt, a.LastActivity(), now)
+	p.Version, p.From, p.Rollback = u.UpgradeTarget, u.UpgradeFrom, u.UpgradeRollback
 	return p, true
 }
 
@@ -328,23 +337,26 @@ func progress(s ProgressState, o *UpgradeOrder, d *agentapi.UpgradeDetails, star
 	return p
 }
 
-// OrderedBy records who ordered the upgrade that BeginUpgrade or BeginRollback has just begun.
-func (a *Agent) OrderedBy(by Orderer, now time.Time) {
-	a.orderedBy(by, a.UpgradeStartedAt, now)
+// OrderedBy records who ordered the upgrade, of a component or of the agent, that has just begun.
+func (a *Agent) OrderedBy(component string, by Orderer, now time.Time) {
+	u := a.upgradeOf(component)
+	u.orderedBy(by, u.UpgradeStartedAt, now)
+	if component != "" {
+		a.setUpgrade(component, *u)
+	}
 }
 
-// noting calls change, which may change the agent's upgrade, and records the new state of the
-// upgrade, each attempt that failed, and that it has moved, with the time. It returns what change
-// returns.
-func (a *Agent) noting(now time.Time, change func() bool) bool {
-	was, attempt, at := a.upgradeState(now), attemptError(a.UpgradeDetails), positionOf(a.UpgradeDetails)
+// noting calls change, which may change the upgrade, and records the new state of the upgrade, each
+// attempt that failed, and that it has moved, with the time. It returns what change returns.
+func (u *Upgrade) noting(now time.Time, change func() bool) bool {
+	was, attempt, at := u.state(now), attemptError(u.UpgradeDetails), positionOf(u.UpgradeDetails)
 	changed := change()
-	s, text := a.upgradeState(now), attemptError(a.UpgradeDetails)
+	s, text := u.state(now), attemptError(u.UpgradeDetails)
 	if s != was || text != attempt && text != "" {
-		a.note(s, text, now)
+		u.note(s, text, now)
 	}
-	if changed && (s != was || positionOf(a.UpgradeDetails) != at) {
-		a.UpgradeMoved = &now
+	if changed && (s != was || positionOf(u.UpgradeDetails) != at) {
+		u.UpgradeMoved = &now
 	}
 	return changed
 }
@@ -389,8 +401,8 @@ func (s *Subject) Moved() time.Time {
 	if !s.Upgrading() {
 		return time.Time{}
 	}
-	moved := *s.StartedAt
-	for _, at := range []*time.Time{s.MovedAt, scheduledAt(s.Details)} {
+	moved := *s.UpgradeStartedAt
+	for _, at := range []*time.Time{s.UpgradeMoved, scheduledAt(s.UpgradeDetails)} {
 		if at != nil && at.After(moved) {
 			moved = *at
 		}
@@ -422,82 +434,24 @@ func (s *Subject) Stalled(now time.Time) (since time.Time, ok bool) {
 	return since, ok
 }
 
-// noting is Agent.noting of a component.
-func (u *ComponentUpgrade) noting(now time.Time, change func() bool) bool {
-	was, attempt, at := u.state(now), attemptError(u.Details), positionOf(u.Details)
-	changed := change()
-	s, text := u.state(now), attemptError(u.Details)
-	if s != was || text != attempt && text != "" {
-		u.note(s, text, now)
-	}
-	if changed && (s != was || positionOf(u.Details) != at) {
-		u.UpgradeMoved = &now
-	}
-	return changed
-}
-
-// state is Agent.upgradeState of a component, whose upgrade ends only when its watch does.
-func (u *ComponentUpgrade) state(now time.Time) ProgressState {
-	switch {
-	case u.Upgrading() && u.Details != nil && u.Details.State == agentapi.UpgradeRollback:
-		// What failed is being undone. It ends as soon as that is done, and has no state of its own.
-		return cmp.Or(detailsStates[u.Details.Metadata.FailedState], ProgressAccepted)
-	case u.Upgrading():
-		return underWay(*u.StartedAt, u.Details, now)
-	case u.Status == UpgradeFailed:
-		return ProgressFailed
-	case u.Status == UpgradeRolledBack:
-		return ProgressRolledBack
-	case u.UpgradedAt != nil:
-		return ProgressCommitted
-	}
-	return ProgressNone
-}
-
 // ComponentProgressAt is ProgressAt of a component of the agent. An upgrade that was asked for
 // on the host shows only while it is under way.
 func (a *Agent) ComponentProgressAt(c *Component, now time.Time) (p Progress, ok bool) {
 	u, d := c.Upgrade, c.UpgradeDetails
-	if !a.Active {
-		return p, false
+	if d != nil && d.ActionID != u.UpgradeActionID && !d.State.Ended() && !u.Upgrading() {
+		u = Upgrade{UpgradeTarget: d.TargetVersion, UpgradeFrom: c.Version, UpgradeStartedAt: &time.Time{}, UpgradeStatus: UpgradeStarted, UpgradeDetails: d}
 	}
-	if d != nil && d.ActionID != u.ActionID && !d.State.Ended() && !u.Upgrading() {
-		u = ComponentUpgrade{Target: d.TargetVersion, From: c.Version, StartedAt: &time.Time{}, Status: UpgradeStarted, Details: d}
-	}
-	return a.componentProgress(&u, now)
-}
-
-func (a *Agent) componentProgress(u *ComponentUpgrade, now time.Time) (p Progress, ok bool) {
-	s := hostState(u.state(now), u.StartedAt, a.LastActivity(), now)
-	if s == ProgressNone {
-		return p, false
-	}
-	p = progress(s, &u.UpgradeOrder, u.Details, u.StartedAt, a.LastActivity(), now)
-	p.Version, p.From = u.Target, u.From
-	return p, true
+	return a.progressOf(&u, now)
 }
 
 // ActionProgressAt returns how the upgrade that an action ordered of the agent, or of a component
 // of it, stands at now; ok is false if another order has replaced it, or if it was cancelled.
 func (a *Agent) ActionProgressAt(actionID, component string, now time.Time) (p Progress, ok bool) {
-	if component == "" {
-		if a.UpgradeActionID != actionID {
-			return p, false
-		}
-		return a.ProgressAt(now)
-	}
-	u := a.ComponentUpgrades[component]
-	if !a.Active || u.ActionID != actionID {
+	u := a.upgradeOf(component)
+	if u.UpgradeActionID != actionID {
 		return p, false
 	}
-	return a.componentProgress(&u, now)
-}
-
-// ComponentOrderedBy is OrderedBy of the component whose upgrade an action has begun.
-func (a *Agent) ComponentOrderedBy(name string, by Orderer, now time.Time) {
-	u := a.ComponentUpgrades[name]
-	u.orderedBy(by, u.StartedAt, now)
-	a.setUpgrade(name, u)
+	return a.progressOf(u, now)
 }
 
 // attemptError returns the error of the last attempt of an upgrade that will be tried again.

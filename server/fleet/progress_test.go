@@ -64,7 +64,7 @@ func TestUpgradeIsCommittedOnlyWhenItsWatchIsOver(t *testing.T) {
 	h.Last.At = &h.now
 	h.progressIs(ProgressNone)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.OrderedBy(Orderer{By: "ann", Rollout: &OrderRollout{ID: "r", Name: "web"}}, h.now)
+	h.OrderedBy("", Orderer{By: "ann", Rollout: &OrderRollout{ID: "r", Name: "web"}}, h.now)
 	h.progressIs(ProgressSent)
 
 	if h.after(time.Second).ObserveAck("act", "", false, h.now) {
@@ -118,7 +118,7 @@ func TestOfflineHostWaits(t *testing.T) {
 	h.after(time.Hour).progressIs(ProgressCommitted)
 
 	h.BeginUpgrade("later", "1.2.0", h.now.Add(time.Hour))
-	h.OrderedBy(Orderer{By: "ann"}, h.now)
+	h.OrderedBy("", Orderer{By: "ann"}, h.now)
 	if p := h.progressIs(ProgressScheduled); !p.Until.Equal(h.now.Add(time.Hour)) {
 		t.Errorf("it begins at %s", p.Until)
 	}
@@ -189,10 +189,10 @@ func TestRepeatedAttemptsAreBoundedAndTheFirstPhaseStays(t *testing.T) {
 func TestRollbackRestoresTheOrderOfTheUpgradeThatItUndoes(t *testing.T) {
 	h := newHost(t)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.OrderedBy(Orderer{By: "ann"}, h.now)
+	h.OrderedBy("", Orderer{By: "ann"}, h.now)
 	h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
 	h.BeginRollback("back", "1.0.0", h.now)
-	h.OrderedBy(Orderer{By: "bob", Why: "it is slow"}, h.now)
+	h.OrderedBy("", Orderer{By: "bob", Why: "it is slow"}, h.now)
 	if p := h.progressIs(ProgressSent); p.By != "bob" || !p.Rollback {
 		t.Errorf("progress is %+v", p)
 	}
@@ -206,8 +206,8 @@ func TestRollbackRestoresTheOrderOfTheUpgradeThatItUndoes(t *testing.T) {
 func TestProgressOfComponent(t *testing.T) {
 	h := newComponentHost(t)
 	h.a.Last.At = &h.now
-	h.a.BeginComponentUpgrade("web", "act", "2.0.0", h.now)
-	h.a.ComponentOrderedBy("web", Orderer{By: "ann"}, h.now)
+	h.a.BeginOf("web", "act", "2.0.0", h.now)
+	h.a.OrderedBy("web", Orderer{By: "ann"}, h.now)
 	is := func(want ProgressState) Progress {
 		t.Helper()
 		c, _ := h.a.Component("web")
@@ -218,7 +218,7 @@ func TestProgressOfComponent(t *testing.T) {
 		return p
 	}
 	is(ProgressSent)
-	h.a.ObserveComponentAck("act", "", false, h.now)
+	h.a.ObserveAck("act", "", false, h.now)
 	is(ProgressSent)
 	h.reports("2.4.0", componentDetails("act", "2.0.0", agentapi.UpgradeRequested))
 	is(ProgressAccepted)
@@ -259,7 +259,7 @@ func TestProgressOfComponent(t *testing.T) {
 func TestCommittedRollbackRecordsWhatItHasUndone(t *testing.T) {
 	h := newHost(t)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.OrderedBy(Orderer{By: "ann"}, h.now)
+	h.OrderedBy("", Orderer{By: "ann"}, h.now)
 	h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
 	read := func() Agent {
 		doc, err := h.Encode()
@@ -274,7 +274,7 @@ func TestCommittedRollbackRecordsWhatItHasUndone(t *testing.T) {
 	}
 	h.Agent = read()
 	h.BeginRollback("back", "1.0.0", h.now)
-	h.OrderedBy(Orderer{By: "bob"}, h.now)
+	h.OrderedBy("", Orderer{By: "bob"}, h.now)
 	if got := h.EndedUpgrades(); len(got) != 0 {
 		t.Errorf("when the rollback begins, ended is %+v", got)
 	}

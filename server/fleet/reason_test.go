@@ -47,7 +47,7 @@ func TestVaguerReasonNeverReplacesAnEarlierOne(t *testing.T) {
 			if m := h.UpgradeDetails.Metadata; m.ReasonCode != row.code || m.Reason != row.text || m.ErrorMsg != "" {
 				t.Errorf("the reason is %s: %s (%s), want %s: %s", m.ReasonCode, m.Reason, m.ErrorMsg, row.code, row.text)
 			}
-			if r, ok := h.UpgradeResult(h.now); !ok || r.Error != row.text {
+			if r, ok := h.UpgradeResult("", h.now); !ok || r.Error != row.text {
 				t.Errorf("the result is %+v, want %s", r, row.text)
 			}
 		})
@@ -71,7 +71,7 @@ func TestVaguerReasonNeverReplacesAnEarlierOne(t *testing.T) {
 }
 
 func TestComponentKeepsTheReasonThatSaysMore(t *testing.T) {
-	u := ComponentUpgrade{ActionID: "act", Target: "2.0.0", From: "1.0.0"}
+	u := Subject{Component: "web", Upgrade: &Upgrade{UpgradeActionID: "act", UpgradeTarget: "2.0.0", UpgradeFrom: "1.0.0"}}
 	report := func(code, text string) *agentapi.UpgradeDetails {
 		return &agentapi.UpgradeDetails{
 			TargetVersion: "2.0.0", ActionID: "act", State: agentapi.UpgradeFailed,
@@ -81,7 +81,7 @@ func TestComponentKeepsTheReasonThatSaysMore(t *testing.T) {
 	if !u.end(report("crash_loop", "crashed"), now) || u.end(report("", ""), now) || u.end(report("", "failed"), now) {
 		t.Error("a vaguer report is a change")
 	}
-	if m := u.Details.Metadata; m.ReasonCode != "crash_loop" || m.ErrorMsg != "crashed" {
+	if m := u.UpgradeDetails.Metadata; m.ReasonCode != "crash_loop" || m.ErrorMsg != "crashed" {
 		t.Errorf("the reason is %+v", m)
 	}
 }

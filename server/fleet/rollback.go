@@ -164,11 +164,10 @@ func (a *Agent) wentBack(now time.Time) bool {
 	if a.UpgradedAt != nil && a.UpgradeDetails == nil {
 		return false
 	}
-	if a.UpgradedAt == nil {
-		a.UpgradedAt = &now
+	if a.UpgradedAt != nil {
+		now = *a.UpgradedAt
 	}
-	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails = nil, UpgradeNone, nil
-	a.UpgradeEndReported, a.UpgradePresumed = false, false
+	a.done(now)
 	a.FailedVersions = slices.DeleteFunc(slices.Clone(a.FailedVersions), func(f FailedVersion) bool { return f.ActionID == a.UpgradeActionID })
 	return true
 }
@@ -192,36 +191,36 @@ func (a *Agent) resumeUndone() bool {
 }
 
 // resume restores the upgrade whose rollback was called off or failed.
-func (a *Agent) resume() {
-	u := a.Undoes
-	if u == nil {
+func (u *Upgrade) resume() {
+	was := u.Undoes
+	if was == nil {
 		return
 	}
-	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom, a.UpgradeRollback = u.ActionID, u.To, u.From, u.Rollback
-	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails = u.StartedAt, u.UpgradedAt, UpgradeNone, u.Details
-	if a.Upgrading() {
-		a.UpgradeStatus = UpgradeStarted
+	u.UpgradeActionID, u.UpgradeTarget, u.UpgradeFrom, u.UpgradeRollback = was.ActionID, was.To, was.From, was.Rollback
+	u.UpgradeStartedAt, u.UpgradedAt, u.UpgradeStatus, u.UpgradeDetails = was.StartedAt, was.UpgradedAt, UpgradeNone, was.Details
+	if u.Upgrading() {
+		u.UpgradeStatus = UpgradeStarted
 	}
-	a.Undoes, a.UpgradeEndReported, a.UpgradeOrder = nil, false, u.UpgradeOrder
+	u.Undoes, u.UpgradeEndReported, u.UpgradeOrder = nil, false, was.UpgradeOrder
 }
 
 // rolledBackUnseen reports whether the watcher has undone an upgrade as asked, and the
 // older version has not checked in since.
-func (a *Agent) rolledBackUnseen(now time.Time) bool {
-	w := a.Watch
-	return a.Upgrading() && w != nil && a.Undoes.is(w.ActionID, w.To) && w.Stage == agentapi.BeaconRolledBack &&
+func (s *Subject) rolledBackUnseen(now time.Time) bool {
+	w := s.Watch
+	return s.Upgrading() && w != nil && s.Undoes.is(w.ActionID, w.To) && w.Stage == agentapi.BeaconRolledBack &&
 		now.Sub(w.ReceivedAt) > AckGrace
 }
 
-// UpgradeResults returns UpgradeResult and, after a rollback, the result of the upgrade
+// UpgradeResults returns UpgradeResult and, after a rollback of the agent, the result of the upgrade
 // that it undid.
-func (a *Agent) UpgradeResults(now time.Time) []Result {
-	r, ok := a.UpgradeResult(now)
+func (a *Agent) UpgradeResults(component string, now time.Time) []Result {
+	r, ok := a.UpgradeResult(component, now)
 	if !ok {
 		return nil
 	}
 	results := []Result{r}
-	if u := a.Undoes; u != nil && u.ActionID != "" && a.UpgradedAt != nil {
+	if u := a.Undoes; component == "" && u != nil && u.ActionID != "" && a.UpgradedAt != nil {
 		undone := Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: r.Hostname, Timestamp: now, Error: u.Reason, Outcome: true}
 		if undone.Error == "" {
 			undone.Error = "an operator rolled it back to " + a.UpgradeTarget

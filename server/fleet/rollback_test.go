@@ -83,7 +83,7 @@ func TestRollbackAfterWatchEnded(t *testing.T) {
 	h.want(UpgradeStarted, true)
 	report("1.0.0", agentapi.UpgradeWatching)
 	h.wantUpgraded(h.now)
-	if r := h.UpgradeResults(h.now); len(r) != 1 || r[0].Message != "rolled back to 1.0.0" {
+	if r := h.UpgradeResults("", h.now); len(r) != 1 || r[0].Message != "rolled back to 1.0.0" {
 		t.Errorf("results are %+v", r)
 	}
 	// The older version fails its watch too, and the newer one is restored.
@@ -108,7 +108,7 @@ func watchedHost(t *testing.T) *host {
 func (h *host) wantBack(undone string) {
 	h.Helper()
 	h.wantUpgraded(*h.UpgradedAt)
-	r := h.UpgradeResults(h.now)
+	r := h.UpgradeResults("", h.now)
 	if h.UpgradeActionID != "back" || len(r) != 2 || r[0].ActionID != "back" || r[0].Error != "" || r[1].ActionID != "act" || !strings.Contains(r[1].Error, undone) {
 		h.Fatalf("results are %+v, want that of act to say %q", r, undone)
 	}
@@ -155,10 +155,10 @@ func TestRollbackDuringWatch(t *testing.T) {
 		h := watchedHost(t)
 		h.beacon(agentapi.BeaconRolledBack, manual, dead)
 		h.want(UpgradeStarted, true)
-		if h.ReconcileUpgrade(&Action{ID: "back"}, nil, h.now.Add(AckGrace)) {
+		if h.ReconcileUpgrade(h.UpgradeActionID, &Action{ID: "back"}, nil, h.now.Add(AckGrace)) {
 			t.Error("it was given up too soon")
 		}
-		h.ReconcileUpgrade(&Action{ID: "back"}, nil, h.after(AckGrace+1).now)
+		h.ReconcileUpgrade(h.UpgradeActionID, &Action{ID: "back"}, nil, h.after(AckGrace+1).now)
 		h.wantFailed(UpgradeFailed, "has not checked in since")
 	})
 	t.Run("that the host could not do", func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestRollbackDuringWatch(t *testing.T) {
 		h.BeginRollback("back", "1.0.0", h.now)
 		h.checkinOf("", "1.0.0", agentapi.UpgradeRollback)
 		h.wantUpgraded(h.now)
-		if r := h.UpgradeResults(h.now); len(r) != 1 {
+		if r := h.UpgradeResults("", h.now); len(r) != 1 {
 			t.Errorf("results are %+v", r)
 		}
 	})

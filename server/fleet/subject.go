@@ -9,7 +9,7 @@ import (
 )
 
 // Subject is what a rollout upgrades on a host: the agent, or one of its components. The
-// fields mean what those of Agent do.
+// fields mean what those of Agent do. Its rules are in upgraderules.go.
 type Subject struct {
 	Agent *Agent
 	// Component is its name, empty for the agent itself.
@@ -20,18 +20,10 @@ type Subject struct {
 	Version            string // empty for a component of which no version is installed
 	VersionSince       *time.Time
 	LastHealthyVersion string
-	// The last upgrade that the server has ordered.
-	ActionID, Target, From string
-	StartedAt, UpgradedAt  *time.Time
-	Status                 UpgradeStatus
-	Details                *agentapi.UpgradeDetails
+	// Upgrade is the last one: that of an agent, or a copy of that of a component.
+	*Upgrade
 	// Watch is the last beacon; components have none, since the agent observes them itself.
 	Watch *Watch
-	// EndReported is UpgradeEndReported, and MovedAt UpgradeMoved.
-	EndReported bool
-	// EndedAt and CancelConfirmedAt are those of UpgradeOrder.
-	EndedAt, CancelConfirmedAt *time.Time
-	MovedAt                    *time.Time
 
 	component Component
 }
@@ -41,22 +33,24 @@ func (a *Agent) Of(component string) Subject {
 	if component == "" {
 		return Subject{
 			Agent: a, Reported: true, Version: a.Version, VersionSince: a.VersionSince, LastHealthyVersion: a.LastHealthyVersion,
-			ActionID: a.UpgradeActionID, Target: a.UpgradeTarget, From: a.UpgradeFrom, StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt,
-			Status: a.UpgradeStatus, Details: a.UpgradeDetails, Watch: a.Watch, EndReported: a.UpgradeEndReported, EndedAt: a.UpgradeEndedAt, CancelConfirmedAt: a.CancelConfirmedAt, MovedAt: a.UpgradeMoved,
+			Upgrade: &a.Upgrade, Watch: a.Watch,
 		}
 	}
 	c, reported := a.Component(component)
-	u := a.ComponentUpgrades[component]
-	c.Upgrade = u
+	u := a.upgradeOf(component)
+	c.Upgrade = *u
 	return Subject{
 		Agent: a, Component: component, Reported: reported, Version: c.Version, VersionSince: c.Since, LastHealthyVersion: c.LastHealthyVersion,
-		ActionID: u.ActionID, Target: u.Target, From: u.From, StartedAt: u.StartedAt, UpgradedAt: u.UpgradedAt,
-		Status: u.Status, Details: u.Details, EndReported: true, EndedAt: u.UpgradeEndedAt, CancelConfirmedAt: u.CancelConfirmedAt, MovedAt: u.UpgradeMoved, component: c,
+		Upgrade: u, component: c,
 	}
 }
 
-// Upgrading reports whether an upgrade is under way or scheduled.
-func (s *Subject) Upgrading() bool { return s.StartedAt != nil && s.UpgradedAt == nil }
+// NoSubject returns the subject of an agent that is gone.
+func NoSubject() Subject { return Subject{Upgrade: &Upgrade{}} }
+
+// EndReported reports whether nobody but the agent reports how the upgrade ended: the watcher's report
+// comes later than the agent's, and a component has no watcher.
+func (s *Subject) EndReported() bool { return s.Component != "" || s.UpgradeEndReported }
 
 // LateReportWindow is how long it takes until what a host does with an order is known: a watcher may
 // roll back an agent that was considered healthy, one that was considered silent may turn out to have
@@ -68,12 +62,12 @@ const LateReportWindow = 30 * time.Minute
 // confirmed that: if it has the order, it may carry it out all the same. Elastic's agents do not stop
 // a download for a CANCEL.
 func (s *Subject) Unconfirmed() bool {
-	return s.ActionID != "" && s.Status == UpgradeNone && s.StartedAt == nil && s.UpgradedAt == nil && s.CancelConfirmedAt == nil
+	return s.calledOff() && s.CancelConfirmedAt == nil
 }
 
 // MayGoOn reports whether an upgrade that is Unconfirmed was called off within the LateReportWindow.
 func (s *Subject) MayGoOn(now time.Time) bool {
-	return s.Unconfirmed() && s.EndedAt != nil && now.Sub(*s.EndedAt) < LateReportWindow
+	return s.Unconfirmed() && s.UpgradeEndedAt != nil && now.Sub(*s.UpgradeEndedAt) < LateReportWindow
 }
 
 // Busy reports whether something is under way that another upgrade would disturb.
@@ -82,23 +76,23 @@ func (s *Subject) Busy() bool {
 		d := s.component.UpgradeDetails
 		return s.Upgrading() || d != nil && d.State != agentapi.UpgradeFailed
 	}
-	return s.Upgrading() || s.Details != nil && !s.Details.State.Ended()
+	return s.Upgrading() || s.UpgradeDetails != nil && !s.UpgradeDetails.State.Ended()
 }
 
 // Left returns the version that the last upgrade ordered has left, unless it is under way:
 // its target, or what ran before if it failed. It is empty if that is not known, or is none.
 func (s *Subject) Left() string {
 	if s.UpgradedAt != nil {
-		return s.Target
+		return s.UpgradeTarget
 	}
-	return s.From
+	return s.UpgradeFrom
 }
 
 // OnHost returns what the host reports of an upgrade of the component that the server has not
 // ordered, nil if there is none. That of an agent itself is among the upgrades ordered.
 func (s *Subject) OnHost() *agentapi.UpgradeDetails {
 	d := s.component.UpgradeDetails
-	if s.Component == "" || d == nil || s.Upgrading() || s.ActionID != "" && d.ActionID == s.ActionID {
+	if s.Component == "" || d == nil || s.Upgrading() || s.UpgradeActionID != "" && d.ActionID == s.UpgradeActionID {
 		return nil
 	}
 	return d
@@ -111,7 +105,7 @@ func (s *Subject) Runs(version, from, actionID string) bool {
 	if s.Component == "" {
 		return s.Version == version
 	}
-	if s.ActionID == actionID && actionID != "" {
+	if s.UpgradeActionID == actionID && actionID != "" {
 		if s.Observed() {
 			return true
 		}
@@ -124,14 +118,14 @@ func (s *Subject) Runs(version, from, actionID string) bool {
 
 // Observed reports whether the host observes a new version of the component.
 func (s *Subject) Observed() bool {
-	return s.Component != "" && s.Upgrading() && s.Details != nil && s.Details.State == agentapi.UpgradeWatching
+	return s.Component != "" && s.Upgrading() && s.UpgradeDetails != nil && s.UpgradeDetails.State == agentapi.UpgradeWatching
 }
 
 // Stuck reports whether the last upgrade failed, and could not be undone either.
 func (s *Subject) Stuck() bool {
-	d := s.Details
+	d := s.UpgradeDetails
 	switch {
-	case d == nil || s.Status != UpgradeFailed:
+	case d == nil || s.UpgradeStatus != UpgradeFailed:
 		return false
 	case s.Component == "":
 		return d.Metadata.FailedState == agentapi.UpgradeRollback
@@ -161,7 +155,7 @@ func (s *Subject) FailedBefore(version string) (f FailedVersion, ok bool) {
 	if s.Component == "" {
 		return s.Agent.FailedBefore(version)
 	}
-	failed := s.component.Upgrade.Failed
+	failed := s.FailedVersions
 	if i := slices.IndexFunc(failed, func(f FailedVersion) bool { return f.Version == version }); i >= 0 {
 		return failed[i], true
 	}

@@ -3,50 +3,126 @@ package fleet
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
-// The states of an upgrade on an agent document:
+// The states of an upgrade, of an agent or of a component, on its agent's document:
 //
-//	Begin ──► started ──► the target version checks in ──► watched ──► details gone: done
-//	             │                                            │
-//	             ├─ FAILED reported, or acked with an error   └─ ROLLBACK reported: rolled_back
+//	Begin ──► started ──► the target is there ──► watched ──► details gone: done
+//	             │                                   │
+//	             ├─ FAILED reported, or acked with   └─ ROLLBACK reported: rolled_back
+//	             │  an error: failed
 //	             ├─ presumed: reported before, and the host says that it is idle, or reports nothing
 //	             │  of it for UnreportedGrace: failed, until a report shows that it continues
 //	             └─ reconciled: action gone, expired, or acked but the old version stays: failed
 //
 // A check-in without upgrade details says nothing: an agent that has just started may know less
-// than it will.
+// than it will. One that failed and will retry goes back to SCHEDULED; the upgrade does not end. An
+// acknowledgement alone never completes an upgrade: it only means that the agent accepted the
+// action. Only Begin starts an upgrade, so every path above leaves "updating".
 //
-// An agent that failed and will retry goes back to SCHEDULED; the upgrade does not end.
-// watch.go handles what the host's watcher reports, rollback.go the rollbacks that
-// operators ask for.
+// The rules are one set. An agent and a component differ in what shows the outcome:
 //
-// An acknowledgement alone never completes an upgrade: it only means that the agent
-// accepted the action. The version that checks in decides. Only BeginUpgrade starts an
-// upgrade, so every path above leaves "updating".
+//   - Of an agent, the version that checks in decides, and the watch comes after it. Its watcher
+//     reports too (watch.go), it can be rolled back (rollback.go), and an upgrade that was asked for
+//     on the host counts as its last one.
+//   - A component is observed by its agent, which does not change and reports the upgrade to its
+//     end. The installed version alone completes nothing: an upgrade may change only the
+//     configuration. A FAILED counts as rolled_back if the host had started the version and has put
+//     the earlier one back.
 
-// Upgrading reports whether an upgrade is under way or scheduled, by Kibana's rule.
-func (a *Agent) Upgrading() bool { return a.UpgradeStartedAt != nil && a.UpgradedAt == nil }
+// Upgrade is the last upgrade of an agent or of a component, under way or over.
+type Upgrade struct {
+	// UpgradeStartedAt is nil once it has ended, UpgradedAt unless it ended well.
+	UpgradeStartedAt *time.Time    `json:"upgrade_started_at"`
+	UpgradedAt       *time.Time    `json:"upgraded_at"`
+	UpgradeStatus    UpgradeStatus `json:"upgrade_status"`
+	// UpgradeDetails are the last that the agent has reported; why it failed stays until the next
+	// upgrade.
+	UpgradeDetails  *agentapi.UpgradeDetails `json:"upgrade_details"`
+	UpgradeActionID string                   `json:"upgrade_action_id,omitempty"`
+	UpgradeTarget   string                   `json:"upgrade_target,omitempty"`
+	// UpgradeFrom is the version that ran when it began; empty: none.
+	UpgradeFrom string `json:"upgrade_from,omitempty"`
+	UpgradeOrder
+	// UpgradeRollback marks it as a rollback that an operator asked for.
+	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
+	// Undoes is the upgrade that was being watched when such a rollback began.
+	Undoes *UndoneUpgrade `json:"undoes,omitempty"`
+	// FailedVersions are the versions that failed on the host, the latest last.
+	FailedVersions []FailedVersion `json:"failed_versions,omitempty"`
+	// UpgradeEndReported is set once the agent itself has reported that its upgrade failed or was
+	// rolled back. Its report then takes precedence over the watcher's; see Subject.EndReported.
+	UpgradeEndReported bool `json:"upgrade_end_told,omitempty"`
+}
+
+// ComponentUpgrade is the Upgrade of a component, which has names of its own in the agent's document.
+type ComponentUpgrade struct{ Upgrade }
+
+// componentDocument has the names. What it lacks of an Upgrade no component has.
+type componentDocument struct {
+	ActionID   string                   `json:"action_id"`
+	Target     string                   `json:"target_version"`
+	From       string                   `json:"from_version,omitempty"`
+	StartedAt  *time.Time               `json:"upgrade_started_at,omitempty"`
+	UpgradedAt *time.Time               `json:"upgraded_at,omitempty"`
+	Status     UpgradeStatus            `json:"upgrade_status,omitempty"`
+	Details    *agentapi.UpgradeDetails `json:"upgrade_details,omitempty"`
+	Failed     []FailedVersion          `json:"failed_versions,omitempty"`
+	UpgradeOrder
+}
+
+// MarshalJSON writes it as documents have it.
+func (c ComponentUpgrade) MarshalJSON() ([]byte, error) {
+	return jsonv1.Marshal(componentDocument{
+		c.UpgradeActionID, c.UpgradeTarget, c.UpgradeFrom, c.UpgradeStartedAt, c.UpgradedAt, c.UpgradeStatus, c.UpgradeDetails, c.FailedVersions, c.UpgradeOrder,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (c *ComponentUpgrade) UnmarshalJSON(doc []byte) error {
+	var d componentDocument
+	err := jsonv1.Unmarshal(doc, &d)
+	c.Upgrade = Upgrade{
+		UpgradeStartedAt: d.StartedAt, UpgradedAt: d.UpgradedAt, UpgradeStatus: d.Status, UpgradeDetails: d.Details, UpgradeActionID: d.ActionID,
+		UpgradeTarget: d.Target, UpgradeFrom: d.From, UpgradeOrder: d.UpgradeOrder, FailedVersions: d.Failed,
+	}
+	return err
+}
+
+// Upgrading reports whether the upgrade is under way or scheduled, by Kibana's rule.
+func (u *Upgrade) Upgrading() bool { return u.UpgradeStartedAt != nil && u.UpgradedAt == nil }
+
+// begin replaces the upgrade by one of an action, from the version that runs, from start on.
+func (u *Upgrade) begin(actionID, target, from string, start time.Time) {
+	*u = Upgrade{
+		UpgradeStartedAt: &start, UpgradeStatus: UpgradeStarted, UpgradeActionID: actionID, UpgradeTarget: target, UpgradeFrom: from,
+		FailedVersions: u.FailedVersions, UpgradeOrder: UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}},
+	}
+}
 
 // BeginUpgrade marks the agent as being upgraded by an action from start on, which is in
 // the future for a scheduled upgrade.
 func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
-	a.UpgradeStartedAt = &start
-	a.UpgradedAt = nil
-	a.UpgradeStatus = UpgradeStarted
-	a.UpgradeDetails = nil
-	a.UpgradeActionID = actionID
-	a.UpgradeTarget = target
-	a.UpgradeFrom = a.Version
-	a.UpgradeRollback, a.Undoes, a.UpgradeEndReported = false, nil, false
-	a.UpgradeOrder = UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}}
+	a.begin(actionID, target, a.Version, start)
+}
+
+// BeginOf is BeginUpgrade of a component, or of the agent itself if the name is empty.
+func (a *Agent) BeginOf(component, actionID, target string, start time.Time) {
+	if component == "" {
+		a.BeginUpgrade(actionID, target, start)
+		return
+	}
+	s := a.Of(component)
+	s.begin(actionID, target, s.Version, start)
+	a.setUpgrade(component, *s.Upgrade)
 }
 
 // ObserveUpgrade handles what a check-in reports: the version that runs, and the
@@ -89,61 +165,8 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 		}
 		return changed
 	}
-	if hasBegun(details.State) {
-		changed = a.unpresume(now) || changed
-	}
-	changed = a.reported() || changed
-	if a.endedBadly() && !details.State.Ended() {
-		// The report was sent before the end and arrived after it, on another
-		// connection. If the upgrade continues after all, the version that runs will
-		// show it.
-		return changed
-	}
-	if details.State == agentapi.UpgradeFailed && wasCancelled(details.Metadata.ErrorMsg) {
-		return a.dropCancelled(details.ActionID, now) || changed
-	}
-	changed = a.observeStart(details, now) || changed
-	details = keepReason(a.UpgradeDetails, details)
-	if !reflect.DeepEqual(a.UpgradeDetails, details) {
-		a.UpgradeDetails = details
-		changed = true
-	}
-	if details.State.Ended() && !a.UpgradeEndReported {
-		a.UpgradeEndReported, changed = true, true
-	}
-	switch {
-	case details.State == agentapi.UpgradeRollback && a.UpgradeStatus != UpgradeRolledBack:
-		a.endBadly(UpgradeRolledBack)
-		changed = true
-	case details.State == agentapi.UpgradeFailed && a.UpgradeStatus != UpgradeFailed:
-		a.endBadly(UpgradeFailed)
-		changed = true
-	case !details.State.Ended() && a.reached(now):
-		changed = true
-	}
-	return changed
-}
-
-// observeStart moves the start of a scheduled upgrade to the time that the agent reports:
-// an action that spreads its starts gives each agent its own. It reports whether the
-// document changed.
-func (a *Agent) observeStart(d *agentapi.UpgradeDetails, now time.Time) bool {
-	if !a.Upgrading() {
-		return false
-	}
-	start := *a.UpgradeStartedAt
-	switch at := d.Metadata.ScheduledAt; {
-	case d.State == agentapi.UpgradeRequested || retries(d):
-	case d.State != agentapi.UpgradeScheduled && start.After(now):
-		start = now // the host's clock is ahead
-	case d.State == agentapi.UpgradeScheduled && at != nil && at.After(now) && at.Sub(now) < MaxStartDelay:
-		start = *at
-	}
-	if start.Equal(*a.UpgradeStartedAt) {
-		return false
-	}
-	a.UpgradeStartedAt = &start
-	return true
+	s := a.Of("")
+	return s.observeReport(details, now) || changed
 }
 
 // arrivedLate revokes a presumed failure, or a withdrawal that came too late, when the
@@ -157,13 +180,8 @@ func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	// cancellation only the agent's own details show that the upgrade continued.
 	wentOn := a.calledOff() && d != nil
 	if (a.UpgradeStatus == UpgradeFailed || wentOn) && a.runsTarget() && !denied {
-		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndReported, a.UpgradePresumed = &now, UpgradeNone, nil, false, false
+		a.done(now)
 	}
-}
-
-// calledOff reports whether the last upgrade was cancelled or withdrawn.
-func (a *Agent) calledOff() bool {
-	return a.UpgradeActionID != "" && a.UpgradeStatus == UpgradeNone && a.UpgradeStartedAt == nil && a.UpgradedAt == nil
 }
 
 // cause returns why an upgrade ended, as a sentence; empty if that is not known.
@@ -219,8 +237,7 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 	d := a.UpgradeDetails
 	switch {
 	case a.Upgrading() && a.runsTarget():
-		a.reached(now)
-		a.UpgradeDetails = nil
+		a.done(now)
 		return true
 	case d == nil:
 		return false // not begun, or there is none
@@ -239,255 +256,8 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 // observeUnreported handles a check-in without a report of the upgrade under way, which the agent
 // may have reported before.
 func (a *Agent) observeUnreported(now time.Time) bool {
-	d := a.UpgradeDetails
-	if !a.Upgrading() || d == nil || d.State.Ended() {
-		return false
-	}
-	over, changed := a.unreported(now)
-	if over {
-		a.presume(fmt.Sprintf("the agent has reported nothing of the upgrade since %s, when it was in %s, and still runs %s", a.UpgradeUnreported.Format(time.RFC3339), d.State, a.Version))
-	}
-	return over || changed
-}
-
-// ObserveMissing handles what a check-in does not report of the upgrades under way, after
-// ObserveUpgrade and ObserveComponents. idle means that the agent says that no upgrade runs or waits
-// on its host: one that it had reported has ended then, though the report of the end was lost.
-// It returns whether the agent's upgrade changed, and the components whose upgrade did.
-func (a *Agent) ObserveMissing(idle bool, now time.Time) (upgrade bool, components []string) {
-	if d := a.UpgradeDetails; idle && a.Upgrading() && d != nil && a.UpgradeUnreported != nil {
-		upgrade = a.noting(now, func() bool {
-			a.presume(fmt.Sprintf("the host has no upgrade under way any more, was last in %s, and still runs %s", d.State, a.Version))
-			return true
-		})
-	}
-	for _, id := range a.ComponentActions {
-		name, u, _ := a.upgradedBy(id)
-		if c, _ := a.Component(name); u.noting(now, func() bool { return u.observeMissing(&c, idle, now) }) {
-			a.setUpgrade(name, u)
-			components = append(components, name)
-		}
-	}
-	return upgrade, components
-}
-
-// presume fails the upgrade without a report of its end.
-func (a *Agent) presume(why string) {
-	phase := agentapi.UpgradeRequested
-	if a.UpgradeDetails != nil {
-		phase = a.UpgradeDetails.State
-	}
-	a.fail(why, phase)
-	a.UpgradePresumed = true
-}
-
-// unpresume takes back a failure that the server has presumed, since the host reports the upgrade
-// again. It reports whether there was one.
-func (a *Agent) unpresume(now time.Time) bool {
-	if !a.UpgradePresumed {
-		return false
-	}
-	at := a.ordered(now)
-	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradePresumed = &at, UpgradeStarted, nil, false
-	return true
-}
-
-// ObserveAck handles the acknowledgement of an UPGRADE; errText is empty if the agent
-// reports no error. It reports whether the document changed.
-func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) bool {
-	return a.noting(now, func() bool { return a.observeAck(actionID, errText, retry, now) })
-}
-
-func (a *Agent) observeAck(actionID, errText string, retry bool, now time.Time) bool {
-	if actionID != a.UpgradeActionID || retry {
-		return false
-	}
-	if errText == "" {
-		return a.reached(now)
-	}
-	a.unpresume(now)
-	if wasCancelled(errText) { // before the CANCEL itself is acknowledged
-		cancelled := a.cancelUpgrade(actionID)
-		return a.confirmCancel(actionID, now) || cancelled
-	}
-	if !a.Upgrading() {
-		// A check-in reported the reason first, or the upgrade was rolled back after
-		// the target had been reached: then the details follow.
-		return false
-	}
-	phase := agentapi.UpgradeRequested
-	if d := a.UpgradeDetails; d != nil {
-		phase = d.State
-		if phase.Ended() {
-			phase = d.Metadata.FailedState
-		}
-	}
-	a.fail(errText, phase)
-	a.rememberFailed(now)
-	return true
-}
-
-// CancelUpgrade ends the upgrade, of the agent or of a component, that was cancelled before
-// it was done. It reports whether the document changed.
-func (a *Agent) CancelUpgrade(actionID string, now time.Time) bool {
-	if a.cancelComponent(actionID, now) {
-		return true
-	}
-	return a.noting(now, func() bool { return a.cancelUpgrade(actionID) })
-}
-
-// ConfirmCancel is CancelUpgrade if the host itself has confirmed that it does not carry the order
-// out.
-func (a *Agent) ConfirmCancel(actionID string, now time.Time) bool {
-	changed := a.CancelUpgrade(actionID, now)
-	name, u, ok := a.upgradedBy(actionID)
-	if !ok {
-		return a.confirmCancel(actionID, now) || changed
-	}
-	if u.calledOff() && u.confirm(now) {
-		a.setUpgrade(name, u)
-		changed = true
-	}
-	return changed
-}
-
-func (a *Agent) confirmCancel(actionID string, now time.Time) bool {
-	return actionID == a.UpgradeActionID && a.calledOff() && a.confirm(now)
-}
-
-func (a *Agent) cancelUpgrade(actionID string) bool {
-	if actionID != a.UpgradeActionID || !a.Upgrading() && !a.UpgradePresumed {
-		return false
-	}
-	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradePresumed = nil, UpgradeNone, nil, false
-	a.resume()
-	return true
-}
-
-// dropCancelled handles the agent's report that its upgrade was cancelled. It also
-// drops a phase that the agent reported while the CANCEL was on its way.
-func (a *Agent) dropCancelled(actionID string, now time.Time) bool {
-	late := a.UpgradeStatus == UpgradeNone && a.UpgradedAt == nil && a.UpgradeDetails != nil
-	if late {
-		a.UpgradeDetails = nil
-	}
-	cancelled := a.cancelUpgrade(actionID)
-	return a.confirmCancel(actionID, now) || cancelled || late
-}
-
-// Bounds of [Agent.ReconcileUpgrade].
-const (
-	// CreateGrace is how long an agent may be marked before its action exists: creating
-	// an action for 10,000 agents takes a second or two.
-	CreateGrace = time.Minute
-	// AckGrace is how long the old version may check in after it acknowledged the
-	// upgrade: a switch takes seconds.
-	AckGrace = 10 * time.Minute
-	// SilentGrace is how long a host must have been silent before an upgrade that it had begun, or
-	// acknowledged, ends with its action: a host that sleeps at night may still finish it.
-	SilentGrace = 24 * time.Hour
-)
-
-// hasBegun reports whether an agent in this phase has begun to work on the upgrade.
-func hasBegun(s agentapi.UpgradeState) bool {
-	return s != agentapi.UpgradeRequested && s != agentapi.UpgradeScheduled
-}
-
-// unseenGrace is AckGrace for an agent that reports no phases: its download may take 120
-// minutes, and it unpacks the package and restarts after that.
-const unseenGrace = 150 * time.Minute
-
-// downloadsUnseen reports whether an agent that acknowledged its upgrade may be
-// downloading without a report.
-func (a *Agent) downloadsUnseen(acked, now time.Time) bool {
-	return now.Sub(acked) <= unseenGrace && !a.Host().Maker.ReportsPhases(a.Version)
-}
-
-// ReconcileUpgrade ends an upgrade that no message will end, because its action is
-// missing (nil), expired or cancelled, or has a result and no effect. It reports
-// whether the document changed.
-func (a *Agent) ReconcileUpgrade(action *Action, result *Result, now time.Time) bool {
-	return a.noting(now, func() bool { return a.reconcileUpgrade(action, result, now) })
-}
-
-func (a *Agent) reconcileUpgrade(action *Action, result *Result, now time.Time) bool {
-	if !a.Upgrading() || a.UpgradeActionID == "" {
-		return false
-	}
-	phase := agentapi.UpgradeRequested
-	if a.UpgradeDetails != nil {
-		phase = a.UpgradeDetails.State
-	}
-	if result != nil && result.Presumed {
-		result = nil // the server's own, and the host has reported since that it continues
-	}
-	begun := hasBegun(phase)
-	switch {
-	case action == nil:
-		if now.Sub(*a.UpgradeStartedAt) < CreateGrace {
-			return false
-		}
-		a.fail("the action was never created: try again", phase)
-	case action.CancelledAt != nil && !begun:
-		return a.cancelUpgrade(action.ID)
-	case result != nil && result.Withdrawn():
-		// If the host has begun, it reports an outcome or answers the CANCEL; otherwise
-		// the upgrade is given up when its rollout has ended.
-		return !begun && a.cancelUpgrade(action.ID)
-	case result != nil && result.Error != "":
-		a.fail(result.Error, phase)
-	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && !a.downloadsUnseen(result.Timestamp, now) && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
-		a.presume(fmt.Sprintf("the agent acknowledged the upgrade at %s and still runs %s", result.Timestamp.Format(time.RFC3339), a.Version))
-	case result == nil && !begun && action.Expired(now):
-		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
-		if a.retrying() {
-			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), a.UpgradeDetails.Metadata.RetryErrorMsg)
-		}
-		a.presume(text)
-	case action.Expired(now) && now.Sub(a.LastActivity()) > SilentGrace:
-		a.presume(fmt.Sprintf("the action expired at %s, and the host has been silent since %s, when it was in %s", action.Expiration.Format(time.RFC3339), a.LastActivity().Format(time.RFC3339), phase))
-	case a.rolledBackUnseen(now):
-		a.fail(fmt.Sprintf("the watcher put %s back at %s, and the agent has not checked in since", a.UpgradeTarget, a.Watch.ReceivedAt.Format(time.RFC3339)), phase)
-	default:
-		return false
-	}
-	return true
-}
-
-// UpgradingBy reports whether an action's upgrade, of the agent or of a component, is under
-// way or scheduled.
-func (a *Agent) UpgradingBy(actionID string) bool {
-	if _, u, ok := a.upgradedBy(actionID); ok {
-		return u.Upgrading()
-	}
-	return a.UpgradeActionID == actionID && a.Upgrading()
-}
-
-// Waits reports whether the agent has not begun an action's upgrade, as far as the server
-// knows.
-func (a *Agent) Waits(actionID string) bool {
-	if _, u, ok := a.upgradedBy(actionID); ok {
-		return u.waits()
-	}
-	d := a.UpgradeDetails
-	return d == nil || d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested
-}
-
-// GiveUpUpgrade fails an action's upgrade of the agent, or of its component, that nothing
-// waits for any longer. It reports whether the document changed.
-func (a *Agent) GiveUpUpgrade(actionID, why string, now time.Time) bool {
-	if name, u, ok := a.upgradedBy(actionID); ok {
-		if !u.Upgrading() {
-			return false
-		}
-		u.noting(now, func() bool { u.presume(why); return true })
-		a.setUpgrade(name, u)
-		return true
-	}
-	if !a.Upgrading() {
-		return false
-	}
-	return a.noting(now, func() bool { a.presume(why); return true })
+	s := a.Of("")
+	return s.observeMissing(false, now)
 }
 
 // HostChanging reports whether an agent in this phase has begun to change its host.
@@ -500,79 +270,6 @@ func HostChanging(s agentapi.UpgradeState) bool {
 	return true
 }
 
-// Withdrawable reports whether the offer of an action can still be withdrawn from the
-// agent: as far as the server knows, the agent has neither begun nor answered.
-func (a *Agent) Withdrawable(actionID string) bool {
-	if _, u, ok := a.upgradedBy(actionID); ok {
-		return (u.Details == nil || !HostChanging(u.Details.State)) && (u.Upgrading() || u.calledOff())
-	}
-	if a.UpgradeActionID != actionID {
-		return true // the agent never took the offer, or has another one now
-	}
-	if d := a.UpgradeDetails; d != nil && HostChanging(d.State) {
-		return false
-	}
-	if w := a.Watch; w != nil && w.ActionID == actionID {
-		return false
-	}
-	return a.Upgrading() || a.calledOff()
-}
-
-// UpgradeResult derives the result of the agent's last upgrade from its document; ok is
-// false while there is none. It does not depend on an acknowledgement, which may be
-// lost.
-func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
-	if a.UpgradeActionID == "" || a.Upgrading() {
-		return Result{}, false
-	}
-	r = Result{ActionID: a.UpgradeActionID, AgentID: a.ID, Hostname: a.Hostname(), Timestamp: now, Outcome: true, Presumed: a.UpgradePresumed}
-	switch {
-	case a.UpgradeStatus == UpgradeFailed || a.UpgradeStatus == UpgradeRolledBack:
-		if a.UpgradeDetails == nil {
-			return Result{}, false
-		}
-		r.Error = cause(a.UpgradeDetails)
-		if r.Error == "" && a.Host().Maker == MakerElastic {
-			r.Error = "the upgrade to " + a.UpgradeTarget + " failed, and the agent gave no reason"
-			if a.UpgradeStatus == UpgradeRolledBack {
-				r.Error = "the agent rolled back from " + a.UpgradeTarget + " and gave no reason"
-			}
-		}
-		if r.Error == "" {
-			// The old version is back before the watcher has reported the reason. The
-			// reason follows, and a result is written only once.
-			return Result{}, false
-		}
-	case a.UpgradedAt != nil:
-		r.Message = "upgraded to " + a.UpgradeTarget
-		if a.UpgradeRollback {
-			r.Message = "rolled back to " + a.UpgradeTarget
-		}
-	default:
-		return Result{}, false // cancelled
-	}
-	return r, true
-}
-
-// OutcomeOf returns the result of the upgrade of an action, of the agent or of a component, by the
-// document; ok is false while it is under way, or if another order has replaced it.
-func (a *Agent) OutcomeOf(actionID string, now time.Time) (r Result, ok bool) {
-	if name := a.ComponentOf(actionID); name != "" {
-		return a.ComponentResult(name, now)
-	}
-	if a.UpgradeActionID != actionID || actionID == "" {
-		return Result{}, false
-	}
-	return a.UpgradeResult(now)
-}
-
-// retrying reports whether the agent has failed and waits to retry.
-func (a *Agent) retrying() bool { return a.UpgradeDetails != nil && retries(a.UpgradeDetails) }
-
-func retries(d *agentapi.UpgradeDetails) bool {
-	return d.State == agentapi.UpgradeScheduled && d.Metadata.RetryErrorMsg != ""
-}
-
 func (a *Agent) runsTarget() bool { return a.UpgradeTarget != "" && a.Version == a.UpgradeTarget }
 
 func (a *Agent) reached(now time.Time) bool {
@@ -581,24 +278,6 @@ func (a *Agent) reached(now time.Time) bool {
 	}
 	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus = nil, &now, UpgradeNone
 	return true
-}
-
-// endedBadly reports whether the last upgrade failed or was rolled back, and the reason
-// is known.
-func (a *Agent) endedBadly() bool {
-	return a.UpgradeStatus != UpgradeNone && a.UpgradeStatus != UpgradeStarted && a.UpgradeDetails != nil && a.UpgradeDetails.State.Ended()
-}
-
-func (a *Agent) endBadly(s UpgradeStatus) {
-	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus, a.UpgradePresumed = nil, nil, s, false
-}
-
-func (a *Agent) fail(msg string, phase agentapi.UpgradeState) {
-	a.endBadly(UpgradeFailed)
-	a.UpgradeDetails = &agentapi.UpgradeDetails{
-		TargetVersion: a.UpgradeTarget, ActionID: a.UpgradeActionID, State: agentapi.UpgradeFailed,
-		Metadata: agentapi.UpgradeMetadata{FailedState: phase, ErrorMsg: msg},
-	}
 }
 
 // Catalog lists the published packages of agents, or those of one component, with the fields

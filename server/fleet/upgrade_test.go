@@ -65,7 +65,7 @@ func (h *host) wantUpgraded(at time.Time) {
 	if h.UpgradedAt == nil || !h.UpgradedAt.Equal(at) || h.UpgradeStartedAt != nil {
 		h.Fatalf("upgraded at %v, want %s; started at %v, want never", h.UpgradedAt, at, h.UpgradeStartedAt)
 	}
-	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || r.Error != "" || r.ActionID != h.UpgradeActionID) {
+	if r, ok := h.UpgradeResult("", h.now); h.UpgradeActionID != "" && (!ok || r.Error != "" || r.ActionID != h.UpgradeActionID) {
 		h.Fatalf("the result is %+v, %v", r, ok)
 	}
 }
@@ -79,7 +79,7 @@ func (h *host) wantFailed(status UpgradeStatus, reason string) {
 	if d := h.UpgradeDetails; d == nil || !d.State.Ended() || !strings.Contains(d.Metadata.ErrorMsg, reason) {
 		h.Fatalf("details are %+v, want the reason %q", d, reason)
 	}
-	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || !strings.Contains(r.Error, reason)) {
+	if r, ok := h.UpgradeResult("", h.now); h.UpgradeActionID != "" && (!ok || !strings.Contains(r.Error, reason)) {
 		h.Fatalf("the result is %+v, %v, want the reason %q", r, ok, reason)
 	}
 }
@@ -128,7 +128,7 @@ func TestAckAloneDoesNotCompleteUpgrade(t *testing.T) {
 	h := begun(t)
 	h.ObserveAck("act", "", false, h.now)
 	h.want(UpgradeStarted, true)
-	if _, ok := h.UpgradeResult(h.now); ok {
+	if _, ok := h.UpgradeResult("", h.now); ok {
 		t.Fatal("there is a result while it runs")
 	}
 	h.after(time.Minute).checkin("1.1.0", "")
@@ -327,10 +327,10 @@ func TestMissingReportDoesNotEndUpgrade(t *testing.T) {
 func TestPresumedFailureIsCorrectedByTheHost(t *testing.T) {
 	t.Run("that runs the version", func(t *testing.T) {
 		h := presumedFailed(t)
-		failed, _ := h.UpgradeResult(h.now)
+		failed, _ := h.UpgradeResult("", h.now)
 		h.after(time.Minute).checkin("1.1.0", "")
 		h.wantUpgraded(h.now)
-		if done, _ := h.UpgradeResult(h.now); !done.Supersedes(failed) {
+		if done, _ := h.UpgradeResult("", h.now); !done.Supersedes(failed) {
 			t.Errorf("the result %+v does not correct %+v", done, failed)
 		}
 		if h.ProgressStateAt(h.now) != ProgressCommitted {
@@ -339,7 +339,7 @@ func TestPresumedFailureIsCorrectedByTheHost(t *testing.T) {
 	})
 	t.Run("that goes on", func(t *testing.T) {
 		h := presumedFailed(t)
-		failed, _ := h.UpgradeResult(h.now)
+		failed, _ := h.UpgradeResult("", h.now)
 		h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRequested) // it may end like this
 		h.wantFailed(UpgradeFailed, "no upgrade under way")
 		h.checkin("1.0.0", agentapi.UpgradeDownloading)
@@ -347,7 +347,7 @@ func TestPresumedFailureIsCorrectedByTheHost(t *testing.T) {
 		if h.UpgradeEndedAt != nil || !h.UpgradeStartedAt.Equal(now) {
 			t.Errorf("ended at %v, started at %v", h.UpgradeEndedAt, h.UpgradeStartedAt)
 		}
-		if h.ReconcileUpgrade(&Action{ID: "act"}, &failed, h.now) {
+		if h.ReconcileUpgrade(h.UpgradeActionID, &Action{ID: "act"}, &failed, h.now) {
 			t.Error("the server's own result ended it again")
 		}
 		h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
@@ -393,10 +393,10 @@ func TestUpgradeOfAHostThatStaysAwayEndsWithItsAction(t *testing.T) {
 	h.Last.At = new(h.now)
 	expires := h.now.Add(time.Hour)
 	act := &Action{ID: "act", Expiration: &expires}
-	if h.after(SilentGrace); h.ReconcileUpgrade(act, nil, h.now) {
+	if h.after(SilentGrace); h.ReconcileUpgrade(h.UpgradeActionID, act, nil, h.now) {
 		t.Error("it ended within the grace period")
 	}
-	if h.after(time.Second); !h.ReconcileUpgrade(act, nil, h.now) {
+	if h.after(time.Second); !h.ReconcileUpgrade(h.UpgradeActionID, act, nil, h.now) {
 		t.Error("it never ends")
 	}
 	h.wantFailed(UpgradeFailed, "the host has been silent since 2026-03-03T10:00:00Z, when it was in UPG_EXTRACTING")
@@ -414,7 +414,7 @@ func TestCancelUpgrade(t *testing.T) {
 		t.Error("cancelling is one change")
 	}
 	h.want(UpgradeNone, false)
-	if _, ok := h.UpgradeResult(h.now); ok || h.UpgradedAt != nil {
+	if _, ok := h.UpgradeResult("", h.now); ok || h.UpgradedAt != nil {
 		t.Error("a cancelled upgrade has a result")
 	}
 	h.checkin("1.0.0", agentapi.UpgradeScheduled) // the CANCEL is still on its way
@@ -451,7 +451,7 @@ func TestCancelInFlightEndsTheSameInAnyOrder(t *testing.T) {
 				reports[name](h.after(time.Second))
 			}
 			h.want(UpgradeNone, false)
-			if _, ok := h.UpgradeResult(h.now); ok || h.UpgradedAt != nil || h.UpgradeDetails != nil {
+			if _, ok := h.UpgradeResult("", h.now); ok || h.UpgradedAt != nil || h.UpgradeDetails != nil {
 				t.Errorf("upgraded at %v, result %v, details %+v", h.UpgradedAt, ok, h.UpgradeDetails)
 			}
 		})
@@ -482,7 +482,7 @@ func TestRetryKeepsUpgradeUnderWay(t *testing.T) {
 				if d := h.UpgradeDetails; d.State != agentapi.UpgradeScheduled || d.Metadata.RetryAttempt != attempt || !d.Metadata.ScheduledAt.Equal(next) {
 					t.Fatalf("details are %+v", d)
 				}
-				if h.ReconcileUpgrade(&Action{ID: "act", Expiration: &next}, nil, h.now) {
+				if h.ReconcileUpgrade(h.UpgradeActionID, &Action{ID: "act", Expiration: &next}, nil, h.now) {
 					t.Fatal("the upgrade was failed while a retry is pending")
 				}
 			}
@@ -500,7 +500,7 @@ func TestRetryKeepsUpgradeUnderWay(t *testing.T) {
 	t.Run("until the action expires", func(t *testing.T) {
 		h := begun(t)
 		h.waits(h.now.Add(time.Hour), 6)
-		h.ReconcileUpgrade(&Action{ID: "act", Expiration: &h.now}, nil, h.now)
+		h.ReconcileUpgrade(h.UpgradeActionID, &Action{ID: "act", Expiration: &h.now}, nil, h.now)
 		h.wantFailed(UpgradeFailed, "while the agent waited to try again: no route to host")
 	})
 }
@@ -574,7 +574,7 @@ func TestPresumedFailureIsRevokedWhenTargetRuns(t *testing.T) {
 	for name, state := range map[string]agentapi.UpgradeState{"being watched": agentapi.UpgradeWatching, "without details": ""} {
 		t.Run(name, func(t *testing.T) {
 			h := begun(t)
-			h.ReconcileUpgrade(&expired, nil, h.now)
+			h.ReconcileUpgrade(h.UpgradeActionID, &expired, nil, h.now)
 			h.wantFailed(UpgradeFailed, "expired")
 			h.after(time.Hour).checkin("1.1.0", state)
 			h.wantUpgraded(h.now)
@@ -629,7 +629,7 @@ func TestReconcileUpgrade(t *testing.T) {
 				h.checkin("1.0.0", row.phase)
 			}
 			h.Last.At = ago(row.lastAge)
-			changed := h.ReconcileUpgrade(row.action, row.result, now)
+			changed := h.ReconcileUpgrade(h.UpgradeActionID, row.action, row.result, now)
 			h.want(row.want, row.want == UpgradeStarted)
 			if changed != (row.want != UpgradeStarted) {
 				t.Errorf("changed is %v", changed)
@@ -637,14 +637,14 @@ func TestReconcileUpgrade(t *testing.T) {
 			if row.want == UpgradeFailed {
 				h.wantFailed(UpgradeFailed, row.reason)
 			}
-			if h.ReconcileUpgrade(row.action, row.result, now) {
+			if h.ReconcileUpgrade(h.UpgradeActionID, row.action, row.result, now) {
 				t.Error("reconciling twice was a change")
 			}
 		})
 	}
 	h := newHost(t)
 	h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading)
-	if h.ReconcileUpgrade(nil, nil, now.Add(time.Hour)) {
+	if h.ReconcileUpgrade(h.UpgradeActionID, nil, nil, now.Add(time.Hour)) {
 		t.Error("an upgrade asked for on the host has no action that could be missing")
 	}
 }
@@ -690,7 +690,7 @@ func (s *upgradeModel) invariants(t *rapid.T) {
 	if a.UpgradePresumed && a.UpgradeStatus != UpgradeFailed || a.UpgradeUnreported != nil && !a.Upgrading() {
 		t.Fatalf("presumed %v, unreported since %v: %+v", a.UpgradePresumed, a.UpgradeUnreported, a)
 	}
-	if r, ok := a.UpgradeResult(s.now); ok && a.Upgrading() {
+	if r, ok := a.UpgradeResult("", s.now); ok && a.Upgrading() {
 		t.Fatalf("a result while it runs: %+v", r)
 	}
 }
@@ -760,7 +760,7 @@ func (s *upgradeModel) reconcile(t *rapid.T) {
 	if rapid.Bool().Draw(t, "answered") {
 		result = &Result{Timestamp: s.now.Add(-time.Hour), Error: rapid.SampledFrom([]string{"", "failed"}).Draw(t, "error")}
 	}
-	s.agent.ReconcileUpgrade(action, result, s.now)
+	s.agent.ReconcileUpgrade(s.agent.UpgradeActionID, action, result, s.now)
 }
 
 func (s *upgradeModel) beacon(t *rapid.T) {
@@ -842,7 +842,7 @@ func (s *upgradeModel) end(t *rapid.T) {
 		expired := s.now
 		s.now = s.now.Add(SilentGrace + time.Second)
 		s.agent.Watch = nil
-		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID, Expiration: &expired}, nil, s.now)
+		a.ReconcileUpgrade(a.UpgradeActionID, &Action{ID: a.UpgradeActionID, Expiration: &expired}, nil, s.now)
 	}
 	if a.Upgrading() {
 		t.Fatalf("still updating: %+v", a)
@@ -861,19 +861,19 @@ func (s *upgradeModel) giveUp(t *rapid.T) {
 	switch way := rapid.SampledFrom([]string{"no action", "expired", "cancelled", "acknowledged without effect", "failed"}).Draw(t, "way"); way {
 	case "no action":
 		s.now = s.now.Add(CreateGrace)
-		a.ReconcileUpgrade(nil, nil, s.now)
+		a.ReconcileUpgrade(a.UpgradeActionID, nil, nil, s.now)
 	case "expired":
-		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID, Expiration: &s.now}, nil, s.now)
+		a.ReconcileUpgrade(a.UpgradeActionID, &Action{ID: a.UpgradeActionID, Expiration: &s.now}, nil, s.now)
 	case "cancelled":
-		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID, CancelledAt: &s.now}, nil, s.now)
+		a.ReconcileUpgrade(a.UpgradeActionID, &Action{ID: a.UpgradeActionID, CancelledAt: &s.now}, nil, s.now)
 	case "acknowledged without effect":
 		acked := s.now
 		s.now = s.now.Add(AckGrace + time.Second)
 		at := s.now
 		a.Last.At = &at
-		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: acked}, s.now)
+		a.ReconcileUpgrade(a.UpgradeActionID, &Action{ID: a.UpgradeActionID}, &Result{Timestamp: acked}, s.now)
 	case "failed":
-		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: s.now, Error: "failed"}, s.now)
+		a.ReconcileUpgrade(a.UpgradeActionID, &Action{ID: a.UpgradeActionID}, &Result{Timestamp: s.now, Error: "failed"}, s.now)
 	}
 	if a.Upgrading() && a.UpgradeActionID == id { // a cancelled rollback resumes the upgrade that it was to undo
 		t.Fatalf("still updating: %+v", a)

@@ -54,7 +54,7 @@ func (h *host) wantRolledBack(reason string) {
 	if h.UpgradedAt != nil || h.UpgradeStartedAt != nil {
 		h.Fatalf("upgraded at %v, started at %v", h.UpgradedAt, h.UpgradeStartedAt)
 	}
-	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || r.Error != reason) {
+	if r, ok := h.UpgradeResult("", h.now); h.UpgradeActionID != "" && (!ok || r.Error != reason) {
 		h.Fatalf("the result is %+v, %v", r, ok)
 	}
 }
@@ -347,7 +347,7 @@ func TestReportsEndTheSameInAnyOrder(t *testing.T) {
 		if d := h.UpgradeDetails; h.UpgradeStatus != UpgradeRolledBack || d == nil || d.State != agentapi.UpgradeRollback || d.Metadata.Reason != "in the agent's words" {
 			rt.Fatalf("it ended %q with %+v", h.UpgradeStatus, d)
 		}
-		if r, ok := h.UpgradeResult(h.now); !ok || r.Error != "in the agent's words" {
+		if r, ok := h.UpgradeResult("", h.now); !ok || r.Error != "in the agent's words" {
 			rt.Fatalf("its result is %+v, %v", r, ok)
 		}
 	})

@@ -173,7 +173,7 @@ func TestCanariesOfABadVersionOfAComponentStopAndRetract(t *testing.T) {
 	if len(act.Agents) != 3 || data.Version != "2.0.0" || data.Component == nil || !equal(*data.Component, want) {
 		t.Errorf("the action for %v is %+v with %+v, want %+v", act.Agents, data, data.Component, want)
 	}
-	if a := s.agentDoc(offered[0]); a.Upgrading() || a.ComponentUpgrades["web"].Status != fleet.UpgradeStarted {
+	if a := s.agentDoc(offered[0]); a.Upgrading() || a.ComponentUpgrades["web"].UpgradeStatus != fleet.UpgradeStarted {
 		t.Errorf("the agent itself is upgraded, or web is not: %+v", a.ComponentUpgrades)
 	}
 
@@ -203,7 +203,7 @@ func TestCanariesOfABadVersionOfAComponentStopAndRetract(t *testing.T) {
 	if w := s.in(r, fleet.TargetWithdrawn); !slices.Equal(w, offered[2:]) {
 		t.Errorf("withdrawn are %v, want %v, which had not begun", w, offered[2:])
 	}
-	if a := s.agentDoc(offered[2]); a.ComponentUpgrades["web"].Status == fleet.UpgradeStarted {
+	if a := s.agentDoc(offered[2]); a.ComponentUpgrades["web"].UpgradeStatus == fleet.UpgradeStarted {
 		t.Errorf("the agent that had not begun is still marked: %+v", a.ComponentUpgrades["web"])
 	}
 	if n := got.Counts.Pending; n != 3 {
@@ -688,7 +688,7 @@ func TestUpgradeOfAComponentThatNobodyWaitsForIsGivenUp(t *testing.T) {
 		t.Fatalf("the rollout is %s with %+v", got.State, got.Counts)
 	}
 	u := s.agentDoc("a").ComponentUpgrades["web"]
-	if u.Upgrading() || u.Status != fleet.UpgradeFailed || !strings.Contains(u.Details.Metadata.ErrorMsg, "given up") {
+	if u.Upgrading() || u.UpgradeStatus != fleet.UpgradeFailed || !strings.Contains(u.UpgradeDetails.Metadata.ErrorMsg, "given up") {
 		t.Errorf("the component is still in its upgrade: %+v", u)
 	}
 }

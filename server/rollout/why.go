@@ -154,7 +154,7 @@ func (s *Service) whyUpgraded(ctx context.Context, last *fleet.Rollout, t fleet.
 
 // lastOrder returns who ordered the last upgrade of an agent, or of a component of it.
 func (s *Service) lastOrder(ctx context.Context, a *fleet.Agent, component string, targets []fleet.Target) (explain.Last, error) {
-	id := a.Of(component).ActionID
+	id := a.Of(component).UpgradeActionID
 	if id == "" {
 		return explain.Last{}, nil
 	}

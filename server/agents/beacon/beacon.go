@@ -40,8 +40,8 @@ func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beac
 			r.Events = append(r.Events, a.WatchEvent())
 		}
 		if change.Upgrade {
-			r.Results = a.UpgradeResults(now)
-			r.Events = append(r.Events, a.UpgradeEvent())
+			r.Results = a.UpgradeResults("", now)
+			r.Events = append(r.Events, a.UpgradeEvent(""))
 		}
 		return r
 	})

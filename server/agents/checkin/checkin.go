@@ -227,7 +227,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		}
 		switch {
 		case upgradeChanged:
-			r.Results, r.Events = a.UpgradeResults(now), append(r.Events, a.UpgradeEvent())
+			r.Results, r.Events = a.UpgradeResults("", now), append(r.Events, a.UpgradeEvent(""))
 		case statusChanged:
 			r.Events = append(r.Events, fleet.Event{
 				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
@@ -335,9 +335,7 @@ func observeComponents(a *fleet.Agent, was json.RawMessage, now time.Time) (chan
 // upgrades.
 func componentNews(a *fleet.Agent, changed, upgraded []string, now time.Time) (events []fleet.Event, results []fleet.Result) {
 	for _, name := range upgraded {
-		if r, ok := a.ComponentResult(name, now); ok {
-			results = append(results, r)
-		}
+		results = append(results, a.UpgradeResults(name, now)...)
 		if !slices.Contains(changed, name) {
 			changed = append(changed, name)
 		}
@@ -346,7 +344,7 @@ func componentNews(a *fleet.Agent, changed, upgraded []string, now time.Time) (e
 		return []fleet.Event{{Type: fleet.EventAgentComponent, Subject: a.ID, Data: event.Data(map[string]any{"components": len(changed)})}}, results
 	}
 	for _, name := range changed {
-		events = append(events, a.ComponentEvent(name))
+		events = append(events, a.UpgradeEvent(name))
 	}
 	return events, results
 }

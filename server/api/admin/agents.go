@@ -523,7 +523,7 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 			UpgradeDetails: renderDetails(c.UpgradeDetails),
 		}
 		if c.Name != "" {
-			component := fleet.Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name]}
+			component := fleet.Component{Component: c, Upgrade: a.ComponentUpgrades[c.Name].Upgrade}
 			renderOrdered(&out[i], component)
 			if p, ok := a.ComponentProgressAt(&component, now); ok {
 				out[i].Progress = renderProgress(p)
@@ -544,7 +544,7 @@ func renderRollbackProblems(list []agentapi.RollbackProblem) *[]adminapi.Rollbac
 // renderOrdered adds what the server knows of the upgrade of a component.
 func renderOrdered(out *adminapi.Component, c fleet.Component) {
 	u := c.Upgrade
-	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), (*adminapi.ComponentUpgradeStatus)(ptr(string(u.Status))), ptr(u.ActionID)
-	out.UpgradeStartedAt, out.UpgradedAt = u.StartedAt, u.UpgradedAt
+	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), (*adminapi.ComponentUpgradeStatus)(ptr(string(u.UpgradeStatus))), ptr(u.UpgradeActionID)
+	out.UpgradeStartedAt, out.UpgradedAt = u.UpgradeStartedAt, u.UpgradedAt
 	out.UpgradeDetails = renderDetails(c.LastDetails())
 }

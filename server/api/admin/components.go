@@ -80,7 +80,7 @@ func (n *componentCount) add(c *fleet.Component, there bool) {
 	if there && c.Status == "HEALTHY" {
 		n.healthy++
 	}
-	switch c.Upgrade.Status {
+	switch c.Upgrade.UpgradeStatus {
 	case fleet.UpgradeStarted:
 		n.upgrading++
 	case fleet.UpgradeFailed, fleet.UpgradeRolledBack:

@@ -58,7 +58,7 @@ func ownBytes(a *fleet.Agent) int {
 		n += len(tag)
 	}
 	for _, u := range a.ComponentUpgrades {
-		n += textBytes(u.Details)
+		n += textBytes(u.UpgradeDetails)
 	}
 	return n
 }
@@ -88,7 +88,7 @@ func shortened(a *fleet.Agent) *fleet.Agent {
 	}
 	out.ComponentUpgrades = maps.Clone(a.ComponentUpgrades)
 	for name, u := range out.ComponentUpgrades {
-		u.Details = shortDetails(u.Details)
+		u.UpgradeDetails = shortDetails(u.UpgradeDetails)
 		out.ComponentUpgrades[name] = u
 	}
 	return &out

@@ -91,7 +91,7 @@ func hostGone(i *fleet.Incident, w world) string {
 		switch {
 		case i.Component == "" && w.agent.HealthySince != nil && w.agent.HealthySince.After(i.OpenedAt):
 			return "the host reports that it is healthy again"
-		case !s.Stuck() && !s.Upgrading() && s.Status == fleet.UpgradeNone && s.UpgradedAt != nil:
+		case !s.Stuck() && !s.Upgrading() && s.UpgradeStatus == fleet.UpgradeNone && s.UpgradedAt != nil:
 			return "the next upgrade has reached " + s.Version
 		}
 		return ""
@@ -379,7 +379,7 @@ func (s *Service) anyTroubled(ctx context.Context, i *fleet.Incident, r *fleet.R
 func (s *Service) stillRolledBack(ctx context.Context, r release) (n int, err error) {
 	hosts, err := s.findRolledBack(ctx, r)
 	for i := range hosts {
-		if of := hosts[i].Of(r.component); of.Status == fleet.UpgradeRolledBack && of.Target == r.version && !of.Upgrading() {
+		if of := hosts[i].Of(r.component); of.UpgradeStatus == fleet.UpgradeRolledBack && of.UpgradeTarget == r.version && !of.Upgrading() {
 			n++
 		}
 	}

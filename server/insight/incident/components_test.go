@@ -15,7 +15,7 @@ func (w *world) failedComponent(t *testing.T, host, component, version, actionID
 	t.Helper()
 	a := rollouttest.Host{ID: host}.Agent()
 	a.AccessKeyID = host
-	a.BeginComponentUpgrade(component, actionID, version, w.now)
+	a.BeginOf(component, actionID, version, w.now)
 	d := &agentapi.UpgradeDetails{TargetVersion: version, ActionID: actionID, State: agentapi.UpgradeFailed, Metadata: why}
 	raw, err := json.Marshal([]agentapi.Component{{ID: "component-" + component, ComponentReport: agentapi.ComponentReport{Name: component, UpgradeDetails: d}}})
 	if err != nil {
@@ -33,7 +33,7 @@ func (w *world) failedComponent(t *testing.T, host, component, version, actionID
 func (w *world) fail(t *testing.T, host, actionID, code string) {
 	t.Helper()
 	a := w.failedComponent(t, host, "web", "2.0.0", actionID, agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeReplacing, ErrorMsg: "the disk is gone", ReasonCode: code})
-	w.Events.Publish(t.Context(), a.ComponentEvent("web"))
+	w.Events.Publish(t.Context(), a.UpgradeEvent("web"))
 }
 
 func TestComponentThatCannotBePutBackOpensAnIncident(t *testing.T) {

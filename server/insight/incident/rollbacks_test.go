@@ -26,7 +26,7 @@ func (w *world) rollBack(t *testing.T, host, code string) {
 	if err := w.store.Agents().Create(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	w.Events.Publish(t.Context(), a.UpgradeEvent())
+	w.Events.Publish(t.Context(), a.UpgradeEvent(""))
 }
 
 // follow runs the service until stop is called.
@@ -136,7 +136,7 @@ func TestOneRollbackOpensNoIncident(t *testing.T) {
 		if err := w.store.Agents().Create(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		w.Events.Publish(t.Context(), a.UpgradeEvent())
+		w.Events.Publish(t.Context(), a.UpgradeEvent(""))
 	}
 	if i := w.opened(t, 1); i.Version != "3.0.0" {
 		t.Errorf("the incident is %+v", i)
@@ -148,7 +148,7 @@ func TestOneRollbackOpensNoIncident(t *testing.T) {
 func (w *world) rollBackComponent(t *testing.T, host, component, version string) {
 	t.Helper()
 	a := w.failedComponent(t, host, component, version, "act", agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeWatching, ErrorMsg: "port 80 does not answer"})
-	w.Events.Publish(t.Context(), a.ComponentEvent(component))
+	w.Events.Publish(t.Context(), a.UpgradeEvent(component))
 }
 
 func TestTwoHostsWhoseComponentWasRolledBackOpenAnIncident(t *testing.T) {
@@ -176,7 +176,7 @@ func TestTwoHostsWhoseComponentWasRolledBackOpenAnIncident(t *testing.T) {
 	}
 	stop = w.follow(t)
 	later := w.agent(t, "a")
-	w.Events.Publish(t.Context(), later.ComponentEvent("web")) // its status has changed, say
+	w.Events.Publish(t.Context(), later.UpgradeEvent("web")) // its status has changed, say
 	stop()
 	if i := w.get(t, i.ID); i.State != fleet.IncidentResolved {
 		t.Errorf("the incident is %+v", i)

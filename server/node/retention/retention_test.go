@@ -99,7 +99,7 @@ func TestOldActionsAreRemovedUnlessTheyAreOpen(t *testing.T) {
 	w.must(w.store.Rollouts().Create(t.Context(), fleet.Rollout{ID: "spring", State: fleet.RolloutPaused}))
 	started := w.ago(200)
 	w.must(w.store.Agents().Create(t.Context(), fleet.Agent{
-		ID: "a", AccessKeyID: "k", Active: true, UpgradeStartedAt: &started, UpgradeActionID: "in-progress", Undoes: &fleet.UndoneUpgrade{ActionID: "undone"},
+		ID: "a", AccessKeyID: "k", Active: true, Upgrade: fleet.Upgrade{UpgradeStartedAt: &started, UpgradeActionID: "in-progress", Undoes: &fleet.UndoneUpgrade{ActionID: "undone"}},
 	}))
 	w.order("old", 200, 30)
 	w.order("undelivered", 200, 365) // scheduled a year ahead

@@ -158,19 +158,12 @@ func (s *Service) ackPolicy(ctx context.Context, agent fleet.Agent, e agentapi.A
 func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool, now time.Time) (fleet.Event, bool) {
 	switch a.Type {
 	case agentapi.ActionUpgrade:
-		if name := a.Component(); name != "" {
-			changed := agent.ObserveComponentAck(a.ID, errText, retry, now)
-			return agent.ComponentEvent(name), changed
-		}
 		changed := agent.ObserveAck(a.ID, errText, retry, now)
-		return agent.UpgradeEvent(), changed
+		return agent.UpgradeEvent(a.Component()), changed
 	case agentapi.ActionCancel:
 		name := agent.ComponentOf(a.Cancels())
 		changed := errText == "" && agent.ConfirmCancel(a.Cancels(), now)
-		if name != "" {
-			return agent.ComponentEvent(name), changed
-		}
-		return agent.UpgradeEvent(), changed
+		return agent.UpgradeEvent(name), changed
 	case agentapi.ActionUnenroll, agentapi.ActionMigrate:
 		if errText != "" || !agent.Active {
 			break

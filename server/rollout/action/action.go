@@ -660,16 +660,9 @@ func (o *UpgradeOrder) marks(do *step, a *fleet.Action) {
 		start = *a.StartTime
 	}
 	do.begun = func(agent *fleet.Agent) bool { return marked(agent, id) }
-	if o.Component == "" {
-		do.begin = func(agent *fleet.Agent) {
-			agent.BeginUpgrade(id, o.Version, start)
-			agent.OrderedBy(by, now)
-		}
-		return
-	}
 	do.begin = func(agent *fleet.Agent) {
-		agent.BeginComponentUpgrade(o.Component, id, o.Version, start)
-		agent.ComponentOrderedBy(o.Component, by, now)
+		agent.BeginOf(o.Component, id, o.Version, start)
+		agent.OrderedBy(o.Component, by, now)
 	}
 }
 

@@ -24,7 +24,7 @@ func (w *world) checkin(id, version string, d *agentapi.UpgradeDetails, idle boo
 		changed := a.ObserveUpgrade(version, d, w.now)
 		missing, _ := a.ObserveMissing(idle, w.now)
 		if changed || missing {
-			r.Agent, r.Results = a, a.UpgradeResults(w.now)
+			r.Agent, r.Results = a, a.UpgradeResults("", w.now)
 		}
 		r.Seen = &fleet.Touch{AgentID: id, At: w.now, Status: "online"}
 		return r

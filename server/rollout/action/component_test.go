@@ -55,8 +55,8 @@ func (w *world) upgradeComponent(name, version string, ids ...string) fleet.Acti
 func (w *world) wantWeb(what, id string, status fleet.UpgradeStatus) {
 	w.t.Helper()
 	a := w.agent(id)
-	if u := a.ComponentUpgrades["web"]; u.Status != status || u.Upgrading() != (status == fleet.UpgradeStarted) {
-		w.t.Errorf("%s: the upgrade is %q: %+v", what, u.Status, u)
+	if u := a.ComponentUpgrades["web"]; u.UpgradeStatus != status || u.Upgrading() != (status == fleet.UpgradeStarted) {
+		w.t.Errorf("%s: the upgrade is %q: %+v", what, u.UpgradeStatus, u)
 	}
 	if a.Upgrading() || a.UpgradeStatus != "" || a.UpgradeActionID != "" {
 		w.t.Errorf("%s: the agent's own upgrade is %q by %s", what, a.UpgradeStatus, a.UpgradeActionID)

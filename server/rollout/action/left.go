@@ -111,7 +111,7 @@ func (s *Service) endOrdersOf(ctx context.Context, a *fleet.Agent, forGood bool,
 			}
 		}
 		if changed {
-			r.Events = append(r.Events, a.UpgradeEvent())
+			r.Events = append(r.Events, a.UpgradeEvent(""))
 			s.Log.Info("orders ended, since the agent has left", "agent", a.ID, "because", left.Text, "upgrades", stopped)
 		}
 		if forGood {

@@ -167,17 +167,12 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 	}
 	by := fleet.Orderer{By: cmp.Or(o.By, o.Actor), Rollout: o.Rollout}
 	begin := func(agent *fleet.Agent) {
-		switch {
-		case component != "":
-			agent.BeginComponentUpgrade(component, o.ID, o.Version, now)
-			agent.ComponentOrderedBy(component, by, now)
-			return
-		case o.Rollback:
+		if o.Rollback && component == "" {
 			agent.BeginRollback(o.ID, o.Version, now)
-		default:
-			agent.BeginUpgrade(o.ID, o.Version, now)
+		} else {
+			agent.BeginOf(component, o.ID, o.Version, now)
 		}
-		agent.OrderedBy(by, now)
+		agent.OrderedBy(component, by, now)
 	}
 	if o.Rollback {
 		return step{

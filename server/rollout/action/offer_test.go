@@ -213,7 +213,7 @@ func TestWithdrawals(t *testing.T) {
 			if a.Upgrading() || a.UpgradedAt == nil || a.UpgradeStatus != fleet.UpgradeNone {
 				t.Errorf("handed over in %q: the document says %+v", handed, a)
 			}
-			_, err := w.store.Results().Put(t.Context(), a.UpgradeResults(w.now))
+			_, err := w.store.Results().Put(t.Context(), a.UpgradeResults("", w.now))
 			w.must(err)
 			if r := w.result(w.action("r-g1-1"), "a"); r.Error != "" {
 				t.Errorf("handed over in %q: its result is %+v", handed, r)

@@ -140,27 +140,17 @@ func (s *Service) reconcileAll(ctx context.Context, under []underway, now time.T
 // reconcile ends an upgrade if no message will end it.
 func (s *Service) reconcile(ctx context.Context, u underway, act *fleet.Action, result *fleet.Result, now time.Time) error {
 	return s.apply(ctx, u.agent, now, func(a *fleet.Agent) store.Report {
-		if name := a.ComponentOf(u.actionID); name != "" {
-			if !a.ReconcileComponent(u.actionID, act, result, now) {
-				return store.Report{}
-			}
-			s.Log.Info("upgrade of a component ended without a message of its agent", "agent", a.ID, "component", name, "action", u.actionID, "status", a.ComponentUpgrades[name].Status)
-			r := store.Report{Agent: a, Events: []fleet.Event{a.ComponentEvent(name)}}
-			if res, ok := a.ComponentResult(name, now); ok && act != nil {
-				r.Results = []fleet.Result{res}
-			}
-			return r
-		}
 		// act and result belong to the upgrade of the agent that was read. Applied to a later
 		// upgrade, they would end it with the result of the earlier one.
-		if a.UpgradeActionID != u.actionID || !a.ReconcileUpgrade(act, result, now) {
+		name := a.ComponentOf(u.actionID)
+		if !a.ReconcileUpgrade(u.actionID, act, result, now) {
 			return store.Report{}
 		}
-		s.Log.Info("upgrade ended without a message of its agent", "agent", a.ID, "action", a.UpgradeActionID, "status", a.UpgradeStatus)
-		r := store.Report{Agent: a, Events: []fleet.Event{a.UpgradeEvent()}}
+		s.Log.Info("upgrade ended without a message of its agent", "agent", a.ID, "component", name, "action", u.actionID)
+		r := store.Report{Agent: a, Events: []fleet.Event{a.UpgradeEvent(name)}}
 		if act != nil {
 			// It replaces an acknowledgement that had no effect.
-			r.Results = a.UpgradeResults(now)
+			r.Results = a.UpgradeResults(name, now)
 		}
 		return r
 	})

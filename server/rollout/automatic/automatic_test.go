@@ -225,8 +225,8 @@ func TestRoundInstallsComponentsThatAgentsLack(t *testing.T) {
 	reports("a01", "")
 	reports("a02", "1.0.0") // never changed automatically
 	reports("a03", "", func(a *fleet.Agent) {
-		a.BeginComponentUpgrade("web", "act", "2.0.0", now)
-		a.ObserveComponentAck("act", "no space", false, now)
+		a.BeginOf("web", "act", "2.0.0", now)
+		a.ObserveAck("act", "no space", false, now)
 	}) // a04 has not taken the policy yet
 	w.must(w.Round(t.Context()))
 	list := w.rollouts()
@@ -269,11 +269,11 @@ func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 		{name: "no version is in force", reports: held("web", "1.0.0")},
 		{name: "it has none, and another one is in force than the policy names", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process"}, want: true},
 		{name: "the version failed on it", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
-			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
-			a.ObserveComponentAck("act", "no space", false, now)
+			a.BeginOf("web", "act", "2.0.0", now)
+			a.ObserveAck("act", "no space", false, now)
 		}},
 		{name: "it goes there already", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
-			a.BeginComponentUpgrade("web", "act", "2.0.0", now)
+			a.BeginOf("web", "act", "2.0.0", now)
 		}},
 	} {
 		for how, round := range map[string]func(*automatic.Service, context.Context) error{"": (*automatic.Service).Round, ", within seconds": (*automatic.Service).JoinHeld} {

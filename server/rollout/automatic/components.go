@@ -85,10 +85,10 @@ func Install(c agentapi.PolicyComponent, agents []fleet.Agent, catalog fleet.Cat
 // lacks reports whether a component needs a version that did not fail on its host before.
 func lacks(s *fleet.Subject, c agentapi.PolicyComponent, version string) bool {
 	if s.Version == "" {
-		return s.Status == fleet.UpgradeNone
+		return s.UpgradeStatus == fleet.UpgradeNone
 	}
 	_, failed := s.FailedBefore(version)
-	failed = failed || s.Status != fleet.UpgradeNone && s.Target == version
+	failed = failed || s.UpgradeStatus != fleet.UpgradeNone && s.UpgradeTarget == version
 	return s.HeldBy(c) && !failed && !s.Stuck()
 }
 

@@ -176,10 +176,10 @@ func (r *Renderer) before(ctx context.Context, component string, a *fleet.Agent,
 // ordered returns the files of the last order for a component; none if it had none, or was
 // removed.
 func (r *Renderer) ordered(ctx context.Context, s *fleet.Subject) ([]agentapi.RenderedFile, error) {
-	if s.ActionID == "" {
+	if s.UpgradeActionID == "" {
 		return nil, nil
 	}
-	found, err := r.Actions.For(ctx, s.ActionID, s.Agent.ID)
+	found, err := r.Actions.For(ctx, s.UpgradeActionID, s.Agent.ID)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return nil, err
 	}

@@ -320,16 +320,16 @@ func TestPreviewComparesWithWhatTheHostHas(t *testing.T) {
 		has  []agentapi.RenderedFile
 		want string
 	}{
-		{"other files", fleet.ComponentUpgrade{ActionID: "old", UpgradedAt: &now}, files(old), "--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1 +1 @@\n-port 8080\n+port 80\n"},
-		{"the same files", fleet.ComponentUpgrade{ActionID: "same", UpgradedAt: &now}, files(same), ""},
-		{"another owner", fleet.ComponentUpgrade{ActionID: "owned", UpgradedAt: &now}, files(same), "--- /etc/web/web.conf\t0640 web:\n+++ /etc/web/web.conf\t0640\n"},
-		{"it failed before the files were written", fleet.ComponentUpgrade{ActionID: "old"}, nil, whole},
-		{"it failed, and the files before were put back", fleet.ComponentUpgrade{ActionID: "same"}, files(old), whole},
-		{"a rollback brought the same files back", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, files(same), ""},
-		{"its action was removed", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, files(old), whole},
-		{"its action was removed, and the files are the same", fleet.ComponentUpgrade{ActionID: "gone", UpgradedAt: &now}, files(same), ""},
-		{"the package's own files were written", fleet.ComponentUpgrade{ActionID: "own files", UpgradedAt: &now}, nil, whole},
-		{"the action was for another component", fleet.ComponentUpgrade{ActionID: "other", UpgradedAt: &now}, files(old), whole},
+		{"other files", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "old", UpgradedAt: &now}}, files(old), "--- /etc/web/web.conf\n+++ /etc/web/web.conf\n@@ -1 +1 @@\n-port 8080\n+port 80\n"},
+		{"the same files", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "same", UpgradedAt: &now}}, files(same), ""},
+		{"another owner", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "owned", UpgradedAt: &now}}, files(same), "--- /etc/web/web.conf\t0640 web:\n+++ /etc/web/web.conf\t0640\n"},
+		{"it failed before the files were written", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "old"}}, nil, whole},
+		{"it failed, and the files before were put back", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "same"}}, files(old), whole},
+		{"a rollback brought the same files back", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "own files", UpgradedAt: &now}}, files(same), ""},
+		{"its action was removed", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "gone", UpgradedAt: &now}}, files(old), whole},
+		{"its action was removed, and the files are the same", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "gone", UpgradedAt: &now}}, files(same), ""},
+		{"the package's own files were written", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "own files", UpgradedAt: &now}}, nil, whole},
+		{"the action was for another component", fleet.ComponentUpgrade{Upgrade: fleet.Upgrade{UpgradeActionID: "other", UpgradedAt: &now}}, files(old), whole},
 		{"never upgraded", fleet.ComponentUpgrade{}, nil, whole},
 	} {
 		a := w.runs(host("web-01", "x86_64"), row.has...)
@@ -387,7 +387,7 @@ func BenchmarkPreviewOf100Hosts(b *testing.B) {
 	agents := make([]fleet.Agent, 100)
 	for i := range agents {
 		agents[i] = w.runs(host(fmt.Sprintf("web-%d", i), "x86_64", "10.0.0.7"), had[i]...)
-		agents[i].ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {ActionID: fmt.Sprint("a", i), UpgradedAt: &now}}
+		agents[i].ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {Upgrade: fleet.Upgrade{UpgradeActionID: fmt.Sprint("a", i), UpgradedAt: &now}}}
 	}
 	for b.Loop() {
 		got, err := w.preview(pinned, agents...)

@@ -175,7 +175,7 @@ func (e *Explanation) noteStanding(r *fleet.Rollout, t *fleet.Target, a *fleet.A
 	}
 	s := a.Of(r.Plan.Component)
 	since, bound := s.Moved(), plan.StallAfter(&s, &r.Plan)
-	if since.IsZero() || s.ActionID != t.ActionID || now.Sub(since) < bound/fleet.StallFactor {
+	if since.IsZero() || s.UpgradeActionID != t.ActionID || now.Sub(since) < bound/fleet.StallFactor {
 		return
 	}
 	until := since.Add(bound)
@@ -425,12 +425,12 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 			add(nil, "version %s, which its host has kept, is not complete: %s", p.Version, p.Reason)
 		}
 	}
-	ours := t.ActionID != "" && s.ActionID == t.ActionID
+	ours := t.ActionID != "" && s.UpgradeActionID == t.ActionID
 	if s.Upgrading() && !ours {
-		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", s.Target), Since: s.StartedAt})
+		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", s.UpgradeTarget), Since: s.UpgradeStartedAt})
 	}
-	if d := s.Details; d != nil && ours {
-		links = append(links, Reason{Text: detailWords(d), Since: s.StartedAt, Until: d.Metadata.ScheduledAt})
+	if d := s.UpgradeDetails; d != nil && ours {
+		links = append(links, Reason{Text: detailWords(d), Since: s.UpgradeStartedAt, Until: d.Metadata.ScheduledAt})
 	}
 	if w := s.Watch; w != nil && ours && w.ActionID == t.ActionID {
 		text := fmt.Sprintf("its watcher reports: %s %s", strings.ReplaceAll(string(w.Stage), "_", " "), w.To)
@@ -578,7 +578,7 @@ func Alone(a *fleet.Agent, component, wanted string, l Last, c fleet.Catalog, at
 		e.add(last.Reason)
 	}
 	e.add(Reason{Text: "no rollout includes it, now or earlier"})
-	none := &fleet.Target{ActionID: s.ActionID}
+	none := &fleet.Target{ActionID: s.UpgradeActionID}
 	for _, link := range agentReasons(a, component, none, now) {
 		e.add(link)
 	}

@@ -50,42 +50,42 @@ func lastOf(s *fleet.Subject, l Last) lastUpgrade {
 	}
 	switch {
 	case s.Upgrading():
-		last := say(s.StartedAt, "%s is being upgraded from %s to %s %s", name, cmp.Or(s.From, "no version"), s.Target, by)
-		if s.Details != nil {
-			last.Text += phaseWords(string(s.Details.State))
+		last := say(s.UpgradeStartedAt, "%s is being upgraded from %s to %s %s", name, cmp.Or(s.UpgradeFrom, "no version"), s.UpgradeTarget, by)
+		if s.UpgradeDetails != nil {
+			last.Text += phaseWords(string(s.UpgradeDetails.State))
 		}
 		last.open = true
 		return last
-	case s.Target == "" && (s.Component == "" || s.Version == ""):
+	case s.UpgradeTarget == "" && (s.Component == "" || s.Version == ""):
 		return lastUpgrade{}
-	case s.Target == "":
+	case s.UpgradeTarget == "":
 		last := say(s.VersionSince, "%s, and the server has ordered no upgrade of it: it was installed on its host, or before the agent enrolled", runs)
 		last.onHost = true
 		return last
 	case s.Version != s.Left() && (s.Left() != "" || s.Component != "") && !s.Stuck():
-		last := say(s.VersionSince, "%s, which no order of the server brought there: it was changed on its host; the last order, %s, was of %s", runs, order, s.Target)
+		last := say(s.VersionSince, "%s, which no order of the server brought there: it was changed on its host; the last order, %s, was of %s", runs, order, s.UpgradeTarget)
 		last.onHost = true
 		return last
-	case s.UpgradedAt != nil && s.From == "":
-		return say(s.UpgradedAt, "%s was installed in version %s %s", name, s.Target, by)
-	case s.UpgradedAt != nil && s.From == s.Target:
-		return say(s.UpgradedAt, "%s was installed again in version %s %s", name, s.Target, by)
+	case s.UpgradedAt != nil && s.UpgradeFrom == "":
+		return say(s.UpgradedAt, "%s was installed in version %s %s", name, s.UpgradeTarget, by)
+	case s.UpgradedAt != nil && s.UpgradeFrom == s.UpgradeTarget:
+		return say(s.UpgradedAt, "%s was installed again in version %s %s", name, s.UpgradeTarget, by)
 	case s.UpgradedAt != nil:
 		verb := "upgraded"
-		if less, err := manifest.CompareVersions(s.Target, s.From); err == nil && less < 0 {
+		if less, err := manifest.CompareVersions(s.UpgradeTarget, s.UpgradeFrom); err == nil && less < 0 {
 			verb = "brought back"
 		}
-		return say(s.UpgradedAt, "%s was %s from %s to %s %s", name, verb, s.From, s.Target, by)
+		return say(s.UpgradedAt, "%s was %s from %s to %s %s", name, verb, s.UpgradeFrom, s.UpgradeTarget, by)
 	}
 	since := l.since()
-	last := say(since, "%s: its upgrade to %s, %s, was cancelled", runs, s.Target, order)
-	switch s.Status {
+	last := say(since, "%s: its upgrade to %s, %s, was cancelled", runs, s.UpgradeTarget, order)
+	switch s.UpgradeStatus {
 	case fleet.UpgradeRolledBack:
-		last = say(since, "%s: its upgrade to %s, %s, was undone by its host: %s", runs, s.Target, order, causeWords(s.Details))
+		last = say(since, "%s: its upgrade to %s, %s, was undone by its host: %s", runs, s.UpgradeTarget, order, causeWords(s.UpgradeDetails))
 	case fleet.UpgradeFailed:
-		last = say(since, "%s: its upgrade to %s, %s, failed: %s", runs, s.Target, order, causeWords(s.Details))
+		last = say(since, "%s: its upgrade to %s, %s, failed: %s", runs, s.UpgradeTarget, order, causeWords(s.UpgradeDetails))
 	}
-	last.open = s.Status == fleet.UpgradeRolledBack || s.Status == fleet.UpgradeFailed
+	last.open = s.UpgradeStatus == fleet.UpgradeRolledBack || s.UpgradeStatus == fleet.UpgradeFailed
 	return last
 }
 
@@ -94,12 +94,12 @@ func (l Last) words(s *fleet.Subject) (by, order string) {
 	switch {
 	case l.Rollout != nil:
 		return "by " + plan.Title(l.Rollout), "offered by " + plan.Title(l.Rollout)
-	case s.ActionID == "":
+	case s.UpgradeActionID == "":
 		return "by an order on its host", "ordered on its host"
 	case l.Action == nil || l.Action.CreatedBy == "":
-		return "by action " + s.ActionID, "ordered by action " + s.ActionID
+		return "by action " + s.UpgradeActionID, "ordered by action " + s.UpgradeActionID
 	}
-	return fmt.Sprintf("by an order of %s (action %s)", l.Action.CreatedBy, s.ActionID), fmt.Sprintf("ordered by %s (action %s)", l.Action.CreatedBy, s.ActionID)
+	return fmt.Sprintf("by an order of %s (action %s)", l.Action.CreatedBy, s.UpgradeActionID), fmt.Sprintf("ordered by %s (action %s)", l.Action.CreatedBy, s.UpgradeActionID)
 }
 
 func (l Last) since() *time.Time {
@@ -142,7 +142,7 @@ func command(s *fleet.Subject, version string) string {
 func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog, now time.Time) lastUpgrade {
 	again := wanted
 	if l.open && !l.onHost {
-		again = s.Target
+		again = s.UpgradeTarget
 	}
 	how := ""
 	if again != "" && again != s.Version {
@@ -206,7 +206,7 @@ func (l lastUpgrade) later(s *fleet.Subject, t *fleet.Target, by Last) bool {
 	switch {
 	case l.onHost:
 		return s.OnHost() != nil || t.OfferedAt != nil || s.Version != t.From
-	case s.Target == "" || s.ActionID != "" && (t.ActionID == s.ActionID || slices.Contains(t.ActionIDs, s.ActionID)):
+	case s.UpgradeTarget == "" || s.UpgradeActionID != "" && (t.ActionID == s.UpgradeActionID || slices.Contains(t.ActionIDs, s.UpgradeActionID)):
 		return false
 	case by.Action != nil && t.EndedAt != nil:
 		return by.Action.CreatedAt.After(*t.EndedAt)

@@ -29,7 +29,7 @@ func offeredComponent(fail func(error)) *componentPatient {
 	p.target = fleet.Target{RolloutID: "r", AgentID: "a", State: fleet.TargetOffered, From: "1.0.0", To: "2.0.0", ActionID: "r-g1-1", Attempts: 1, OfferedAt: &offered}
 	p.agent = &fleet.Agent{ID: "a", Active: true, PolicyRev: 1, Version: "1.0.0", EnrolledAt: offered.Add(-time.Hour)}
 	p.reports("1.0.0", nil)
-	p.agent.BeginComponentUpgrade("web", "r-g1-1", "2.0.0", offered)
+	p.agent.BeginOf("web", "r-g1-1", "2.0.0", offered)
 	return p
 }
 
@@ -193,7 +193,7 @@ func TestAssessOfComponents(t *testing.T) {
 			name: "the acknowledgement says first that nothing could be put back", state: fleet.TargetFailed, code: fleet.WhyStuck,
 			happen: func(p *componentPatient) {
 				p.is(agentapi.UpgradeReplacing)
-				p.agent.ObserveComponentAck("r-g1-1", "FAILED_ROLLBACK: the disk is gone", false, p.now)
+				p.agent.ObserveAck("r-g1-1", "FAILED_ROLLBACK: the disk is gone", false, p.now)
 				p.assess()
 			},
 		},
@@ -201,7 +201,7 @@ func TestAssessOfComponents(t *testing.T) {
 			name: "the acknowledgement came first, and the report says more", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
 			happen: func(p *componentPatient) {
 				p.is(agentapi.UpgradeWatching)
-				p.agent.ObserveComponentAck("r-g1-1", "check page: 500", false, p.now)
+				p.agent.ObserveAck("r-g1-1", "check page: 500", false, p.now)
 				p.assess()
 				p.failed(agentapi.UpgradeWatching, "check page: 500", "")
 			},
@@ -213,7 +213,7 @@ func TestAssessOfComponents(t *testing.T) {
 		{
 			name: "another action took it over", state: fleet.TargetFailed, code: fleet.WhyLostTarget,
 			happen: func(p *componentPatient) {
-				p.agent.BeginComponentUpgrade("web", "other", "3.0.0", p.now)
+				p.agent.BeginOf("web", "other", "3.0.0", p.now)
 				p.assess()
 			},
 		},
@@ -287,7 +287,7 @@ func (p *componentPatient) config() {
 	p.target.From = "2.0.0"
 	p.agent.ComponentUpgrades = nil
 	p.reports("2.0.0", nil)
-	p.agent.BeginComponentUpgrade("web", "r-g1-1", "2.0.0", p.now)
+	p.agent.BeginOf("web", "r-g1-1", "2.0.0", p.now)
 }
 
 // Whatever an agent reports, and in whatever order: assessing again changes nothing, a target
@@ -307,7 +307,7 @@ func TestAssessOfComponentsIsStable(t *testing.T) {
 			case 0:
 				p.reports(version, nil)
 			case 1:
-				p.agent.ObserveComponentAck("r-g1-1", rapid.SampledFrom([]string{"", "no", "FAILED_ROLLBACK: no"}).Draw(t, "ack"), false, p.now)
+				p.agent.ObserveAck("r-g1-1", rapid.SampledFrom([]string{"", "no", "FAILED_ROLLBACK: no"}).Draw(t, "ack"), false, p.now)
 			default:
 				d := &agentapi.UpgradeDetails{ActionID: rapid.SampledFrom([]string{"r-g1-1", "other"}).Draw(t, "action"), TargetVersion: "2.0.0", State: rapid.SampledFrom(states).Draw(t, "state")}
 				if d.State == agentapi.UpgradeFailed {
@@ -325,9 +325,9 @@ func TestAssessOfComponentsIsStable(t *testing.T) {
 			}
 			s := p.agent.Of("web")
 			if got.State == fleet.TargetSucceeded && was.State != got.State && (s.Version != "2.0.0" || s.Upgrading()) {
-				t.Fatalf("it succeeded with %q, %+v", s.Version, s.Details)
+				t.Fatalf("it succeeded with %q, %+v", s.Version, s.UpgradeDetails)
 			}
-			if s.Stuck() && got.State.InFlight() && s.ActionID == got.ActionID {
+			if s.Stuck() && got.State.InFlight() && s.UpgradeActionID == got.ActionID {
 				t.Fatalf("it could not be put back, and is %s", got.State)
 			}
 		}

@@ -1096,7 +1096,7 @@ func TestWhichWatchersAreWaitedFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target := fleet.Target{State: c.state, Code: c.code, ActionID: "r-g1-1"}
-			a := &fleet.Agent{UpgradeEndReported: c.ended}
+			a := &fleet.Agent{Upgrade: fleet.Upgrade{UpgradeEndReported: c.ended}}
 			if c.stage != "" {
 				a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "r-g1-1", Stage: c.stage}, ReceivedAt: heard}
 			}
@@ -1152,7 +1152,7 @@ func TestHowLongAWatchIsWaitedFor(t *testing.T) {
 		"it has a later upgrade":                  {func(a *fleet.Agent) { details(agentapi.UpgradeWatching)(a); a.UpgradeActionID = "other" }, fleet.TargetSucceeded, time.Time{}},
 		"it failed, and nothing can make it good": {details(agentapi.UpgradeWatching), fleet.TargetFailed, time.Time{}},
 	} {
-		a := fleet.Agent{UpgradeActionID: "act", Last: fleet.LastSeen{At: &ended}}
+		a := fleet.Agent{Upgrade: fleet.Upgrade{UpgradeActionID: "act"}, Last: fleet.LastSeen{At: &ended}}
 		c.change(&a)
 		target := fleet.Target{ActionID: "act", State: c.state, EndedAt: &ended}
 		if got := WatchDeadline(&target, &a, &fleet.Plan{}); !got.Equal(c.want) {

@@ -34,7 +34,7 @@ func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fle
 }
 
 func assess(t fleet.Target, a *fleet.Agent, component string) assessment {
-	c := assessment{Target: t, agent: a}
+	c := assessment{Target: t, agent: a, subject: fleet.NoSubject()}
 	if a != nil {
 		c.subject = a.Of(component)
 	}
@@ -109,14 +109,14 @@ func (c *assessment) by(t time.Time) {
 }
 
 // ours reports whether the last upgrade is the offered one.
-func (c *assessment) ours() bool { return c.subject.ActionID == c.ActionID }
+func (c *assessment) ours() bool { return c.subject.UpgradeActionID == c.ActionID }
 
 // runs reports whether the version runs that was offered.
 func (c *assessment) runs() bool { return c.subject.Runs(c.To, c.From, c.ActionID) }
 
 // details returns what the agent reported of this upgrade.
 func (c *assessment) details() *agentapi.UpgradeDetails {
-	if d := c.subject.Details; d != nil && d.ActionID == c.ActionID {
+	if d := c.subject.UpgradeDetails; d != nil && d.ActionID == c.ActionID {
 		return d
 	}
 	return nil
@@ -144,7 +144,7 @@ func (c *assessment) inFlight() {
 		c.verify()
 		return
 	case !c.ours():
-		c.move(fleet.TargetFailed, fleet.WhyLostTarget, fmt.Sprintf("another action took the agent over, to %s", cmp.Or(c.subject.Target, c.subject.Version)))
+		c.move(fleet.TargetFailed, fleet.WhyLostTarget, fmt.Sprintf("another action took the agent over, to %s", cmp.Or(c.subject.UpgradeTarget, c.subject.Version)))
 		return
 	case c.State == fleet.TargetVerifying && !c.undoing():
 		c.left()
@@ -159,7 +159,7 @@ func (c *assessment) undoing() bool { return c.subject.Component != "" && c.subj
 
 // endedBadly ends a target whose failure the agent or its watcher reported.
 func (c *assessment) endedBadly() bool {
-	status := c.subject.Status
+	status := c.subject.UpgradeStatus
 	if !c.ours() {
 		return false
 	}
@@ -474,7 +474,7 @@ func failedComponent(a *fleet.Agent) string {
 // to report whether the rollback succeeded; zero if it is not rolling back.
 func RollbackDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 	c := assess(*t, a, p.Component)
-	if a == nil || c.subject.EndReported || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
+	if a == nil || c.subject.EndReported() || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
 		return time.Time{}
 	}
 	w := c.watch()
@@ -545,7 +545,7 @@ func (c *assessment) wentOn() {
 	if !c.ours() {
 		return
 	}
-	status, d := c.subject.Status, c.details()
+	status, d := c.subject.UpgradeStatus, c.details()
 	stuck := d != nil && d.Metadata.FailedState == agentapi.UpgradeRollback || c.subject.Stuck()
 	switch {
 	case status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed:
@@ -590,7 +590,7 @@ func (c *assessment) heardSince() bool {
 
 // movedSince reports whether the upgrade of a failed target goes on: it has moved since the end.
 func (c *assessment) movedSince() bool {
-	at := c.subject.MovedAt
+	at := c.subject.UpgradeMoved
 	return c.State == fleet.TargetFailed && c.subject.Upgrading() && at != nil && c.EndedAt != nil && at.After(*c.EndedAt)
 }
 
@@ -599,7 +599,7 @@ func (c *assessment) applyLateReports() {
 	if !c.ours() || c.Code == fleet.WhyStuck || c.EndedAt == nil {
 		return
 	}
-	status := c.subject.Status
+	status := c.subject.UpgradeStatus
 	ended := status == fleet.UpgradeRolledBack || status == fleet.UpgradeFailed
 	switch judged := c.State == fleet.TargetFailed && c.Code != fleet.WhyReported; {
 	case c.Code == fleet.WhyUndone && !c.subject.Stuck(): // its failure is what the rollout required

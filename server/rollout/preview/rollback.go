@@ -73,7 +73,7 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 		to = t.From
 	}
 	// It runs the version, and is being upgraded to another, or may be though that was called off.
-	away := (subject.Upgrading() || subject.MayGoOn(s.now)) && subject.Target != to
+	away := (subject.Upgrading() || subject.MayGoOn(s.now)) && subject.UpgradeTarget != to
 	left, gone := a.Left()
 	switch {
 	case gone:
@@ -97,7 +97,7 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 	}
 	back := s.target(a, subject)
 	back.To, back.Bytes = to, 0
-	if subject.Component != "" && subject.Upgrading() && subject.From == to {
+	if subject.Component != "" && subject.Upgrading() && subject.UpgradeFrom == to {
 		// The host keeps what it runs now until it has observed the version, and then takes
 		// the order to go back. If the version fails, it goes back by itself.
 		back.Rollback = true

@@ -147,7 +147,7 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 		t, i := &changes[k].target, changes[k].index
 		a, why := agents[run.targets[i].AgentID], refused[run.targets[i].AgentID]
 		run.updatePresence(i, a, now)
-		var subject fleet.Subject
+		subject := fleet.NoSubject()
 		if a != nil {
 			subject = a.Of(run.rollout.Plan.Component)
 		}

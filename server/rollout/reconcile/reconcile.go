@@ -473,7 +473,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 // failure of the version.
 func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) {
 	by := run.rollout.RolledBackBy
-	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || fleet.RolloutOf(a.Of(run.rollout.Plan.Component).ActionID) != by {
+	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || fleet.RolloutOf(a.Of(run.rollout.Plan.Component).UpgradeActionID) != by {
 		return
 	}
 	replaceLast(t, fleet.TargetCancelled, fleet.WhyRollingBack)
@@ -532,7 +532,7 @@ func (run *runState) busy(s *fleet.Subject, now time.Time) bool {
 // mayGoOn reports whether a rollback waits for an order that was called off, and may be carried out
 // all the same: there is nothing to roll back before.
 func (run *runState) mayGoOn(s *fleet.Subject, now time.Time) bool {
-	return run.rollout.RollbackOf != "" && fleet.RolloutOf(s.ActionID) != run.rollout.ID && s.MayGoOn(now)
+	return run.rollout.RollbackOf != "" && fleet.RolloutOf(s.UpgradeActionID) != run.rollout.ID && s.MayGoOn(now)
 }
 
 // decide lets package plan decide what to do next, and does it.

@@ -35,7 +35,7 @@ func fullAgent(id string) fleet.Agent {
 	a.LocalMetadata = json.RawMessage(`{"host": {"hostname": "db-1"}, "elastic": {"agent": {"upgradeable": true}}, "n": 12345678901234}`)
 	a.UserMetadata = json.RawMessage(`{"rack": "<4>"}`)
 	a.Components = json.RawMessage(`[{"id":"logs","status":"HEALTHY"}]`)
-	a.ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {ActionID: "web-act", Target: "2.5.0", From: "2.4.0", StartedAt: atPtr(time.Hour), Status: fleet.UpgradeStarted}}
+	a.ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {Upgrade: fleet.Upgrade{UpgradeActionID: "web-act", UpgradeTarget: "2.5.0", UpgradeFrom: "2.4.0", UpgradeStartedAt: atPtr(time.Hour), UpgradeStatus: fleet.UpgradeStarted}}}
 	a.ComponentActions, a.ComponentsSince = []string{"web-act"}, atPtr(time.Hour)
 	a.UnhealthyReason = []string{"output", "other"}
 	a.Tags = []string{"prod", "db"}

@@ -225,7 +225,7 @@ func testHistory(t *testing.T, cfg Config) {
 			}
 			change(func(a *fleet.Agent) {
 				a.BeginUpgrade("act", "2.0.0", at(0))
-				a.OrderedBy(fleet.Orderer{By: "ann"}, at(0))
+				a.OrderedBy("", fleet.Orderer{By: "ann"}, at(0))
 			})
 			states()
 			change(func(a *fleet.Agent) { a.ObserveAck("act", "disk full", false, at(time.Minute)) })
