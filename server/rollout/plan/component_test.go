@@ -25,7 +25,7 @@ type componentPatient struct {
 
 func offeredComponent(fail func(error)) *componentPatient {
 	p := &componentPatient{patient: &patient{now: offered.Add(time.Minute)}, fail: fail, status: "HEALTHY"}
-	p.plan.Component, p.plan.Health.Wait = "web", fleet.Duration(10*time.Minute)
+	p.rollout.Plan.Component, p.rollout.Plan.Health.Wait = "web", fleet.Duration(10*time.Minute)
 	p.target = fleet.Target{RolloutID: "r", AgentID: "a", State: fleet.TargetOffered, From: "1.0.0", To: "2.0.0", ActionID: "r-g1-1", Attempts: 1, OfferedAt: &offered}
 	p.agent = &fleet.Agent{ID: "a", Active: true, PolicyRev: 1, Version: "1.0.0", EnrolledAt: offered.Add(-time.Hour)}
 	p.reports("1.0.0", nil)
@@ -256,7 +256,7 @@ func TestAHostMayObserveForLongerThanThePlanWaits(t *testing.T) {
 		observes := time.Duration(rapid.IntRange(0, 3600).Draw(rt, "observes")) * time.Second // 0: an older server made the target
 		host := cmp.Or(observes, agentapi.DefaultComponentWait)
 		p := offeredComponent(func(err error) { rt.Fatal(err) })
-		p.plan.Health.Wait, p.target.Observes = fleet.Duration(wait), fleet.Duration(observes)
+		p.rollout.Plan.Health.Wait, p.target.Observes = fleet.Duration(wait), fleet.Duration(observes)
 		if rapid.Bool().Draw(rt, "down meanwhile") {
 			p.status = "FAILED"
 		}
@@ -320,7 +320,7 @@ func TestAssessOfComponentsIsStable(t *testing.T) {
 			was := p.target
 			p.assess()
 			got := p.target
-			if again, changed, _ := plan.Assess(got, p.agent, &p.plan, p.now); changed {
+			if again, changed, _ := plan.Assess(got, p.agent, &p.rollout, p.now); changed {
 				t.Fatalf("%s (%s) becomes %s (%s) when nothing has happened", got.State, got.Code, again.State, again.Code)
 			}
 			s := p.agent.Of("web")

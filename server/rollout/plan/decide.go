@@ -576,7 +576,7 @@ func (d *decision) stayPaused() {
 	if d.at < len(d.counts) {
 		d.ended(d.at)
 	}
-	if given := d.given.Stop; given == nil || !given.Kind.Gate() && given.Kind != fleet.StopRollback {
+	if given := d.given.Stop; given == nil || !withdraws(given.Kind) {
 		if s := d.failed(); s.kind != "" {
 			d.stop(s)
 			return

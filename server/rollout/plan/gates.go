@@ -359,13 +359,30 @@ func (d *decision) stop(s stopped) {
 	if stop.By == "" {
 		stop.By = fleet.System
 	}
-	if s.kind.Gate() {
+	if withdraws(s.kind) {
 		stop.Withdrawn = d.withdraw()
 	}
 	d.out.State, d.out.Stop, d.out.PauseAsked, d.out.RunningSince = fleet.RolloutPaused, stop, nil, nil
 	d.out.Generation++
 	d.setReason(0, len(d.targets), CodeOf(StopReason(stop)))
 	d.out.Waiting = d.waitsPaused()
+}
+
+// withdraws reports whether a rollout with a stop of this kind takes back all offers that no agent
+// has begun.
+func withdraws(k fleet.StopKind) bool { return k.Gate() || k == fleet.StopRollback }
+
+// TakesBack returns why a rollout takes back all offers that no agent has begun; an empty code: it does not.
+func TakesBack(r *fleet.Rollout) (code fleet.ReasonCode, why string) {
+	switch l := r.Lockstep; {
+	case l != nil && l.Undo != nil:
+		return fleet.WhyUndone, l.Undo.Why
+	case r.State == fleet.RolloutPaused && r.Stop != nil && withdraws(r.Stop.Kind):
+		return StopReason(r.Stop), r.Stop.Text
+	case r.State == fleet.RolloutCancelling:
+		return fleet.WhyOperator, "the rollout is being cancelled"
+	}
+	return "", ""
 }
 
 // waitsPaused returns what a paused rollout waits for: an operator.

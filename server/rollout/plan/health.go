@@ -15,12 +15,12 @@ import (
 // LateReportWindow is how long a target is still assessed after its end.
 const LateReportWindow = fleet.LateReportWindow
 
-// Assess returns the state of a target in flight, or of one that ended recently, from
+// Assess returns the state of a rollout's target in flight, or of one that ended recently, from
 // the document of its agent (nil if it was deleted). next is when the state may change
 // by time alone; zero: not before the agent reports.
-func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fleet.Target, changed bool, next time.Time) {
-	c := assess(t, a, p.Component)
-	c.plan, c.rule, c.now = p, healthRule(p), now
+func Assess(t fleet.Target, a *fleet.Agent, r *fleet.Rollout, now time.Time) (_ fleet.Target, changed bool, next time.Time) {
+	c := assess(t, a, r.Plan.Component)
+	c.rollout, c.plan, c.rule, c.now = r, &r.Plan, healthRule(&r.Plan), now
 	switch {
 	case t.State.InFlight():
 		c.inFlight()
@@ -67,7 +67,8 @@ type assessment struct {
 	fleet.Target
 	agent   *fleet.Agent  // nil: it was deleted
 	subject fleet.Subject // what is upgraded: the agent, or its component
-	plan    *fleet.Plan
+	rollout *fleet.Rollout
+	plan    *fleet.Plan // the rollout's
 	rule    fleet.HealthRule
 	now     time.Time
 	changed bool
@@ -244,9 +245,13 @@ func (c *assessment) begin() {
 		c.by(stale)
 	}
 	if !c.subject.Upgrading() && d == nil && w == nil {
-		// Another action cancelled it: an operator's, or one that a crash kept from
-		// being recorded here.
-		c.move(fleet.TargetWithdrawn, fleet.WhyOperator, "the upgrade of this agent was called off")
+		// Another action cancelled it: the rollout's own, which a crash kept from being recorded
+		// here, or an operator's.
+		code, why := TakesBack(c.rollout)
+		if code == "" {
+			code, why = fleet.WhyOperator, "the upgrade of this agent was called off"
+		}
+		c.move(fleet.TargetWithdrawn, code, why)
 	}
 }
 

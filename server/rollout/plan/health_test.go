@@ -15,10 +15,10 @@ import (
 
 // patient is a target with its agent, some time after the offer.
 type patient struct {
-	target fleet.Target
-	agent  *fleet.Agent
-	plan   fleet.Plan
-	now    time.Time
+	target  fleet.Target
+	agent   *fleet.Agent
+	rollout fleet.Rollout
+	now     time.Time
 }
 
 var offered = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
@@ -27,7 +27,7 @@ var offered = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 // reported anything about it.
 func offeredAgent() *patient {
 	p := &patient{now: offered.Add(time.Minute)}
-	p.plan.Health.Wait = fleet.Duration(10 * time.Minute)
+	p.rollout.Plan.Health.Wait = fleet.Duration(10 * time.Minute)
 	p.target = fleet.Target{RolloutID: "r", AgentID: "a", State: fleet.TargetOffered, From: "1.0.0", To: "1.1.0", ActionID: "r-g1-1", Attempts: 1, OfferedAt: &offered}
 	p.agent = &fleet.Agent{ID: "a", Active: true, PolicyRev: 1, Version: "1.0.0", EnrolledAt: offered.Add(-time.Hour)}
 	p.agent.BeginUpgrade("r-g1-1", "1.1.0", offered)
@@ -72,7 +72,7 @@ func (p *patient) reached() {
 	p.assess()
 }
 
-func (p *patient) assess() { p.target, _, _ = plan.Assess(p.target, p.agent, &p.plan, p.now) }
+func (p *patient) assess() { p.target, _, _ = plan.Assess(p.target, p.agent, &p.rollout, p.now) }
 
 func (p *patient) later(d time.Duration) { p.now = p.now.Add(d) }
 
@@ -142,7 +142,7 @@ func TestAssess(t *testing.T) {
 		{
 			name: "one that stays there, by the plan's own bound", state: fleet.TargetFailed, code: fleet.WhyNoProgress,
 			happen: []func(p *patient){func(p *patient) {
-				p.plan.Health.StaleAfter = fleet.Duration(30 * time.Second)
+				p.rollout.Plan.Health.StaleAfter = fleet.Duration(30 * time.Second)
 				p.stays(90 * time.Second)
 			}},
 		},
@@ -251,6 +251,27 @@ func TestAssess(t *testing.T) {
 			name: "one whose upgrade an operator called off", state: fleet.TargetWithdrawn, code: fleet.WhyOperator,
 			happen: []func(p *patient){func(p *patient) { p.agent.CancelUpgrade("r-g1-1", p.now) }},
 		},
+		{
+			name: "one that its rollout called off when it stopped", state: fleet.TargetWithdrawn, code: fleet.WhyThreshold, says: "2 have failed",
+			happen: []func(p *patient){func(p *patient) {
+				p.rollout.State, p.rollout.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopThreshold, Text: "2 have failed"}
+				p.agent.CancelUpgrade("r-g1-1", p.now)
+			}},
+		},
+		{
+			name: "one that an operator called off during a pause, which takes nothing back", state: fleet.TargetWithdrawn, code: fleet.WhyOperator, says: "called off",
+			happen: []func(p *patient){func(p *patient) {
+				p.rollout.State, p.rollout.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopOperator, Text: "lunch"}
+				p.agent.CancelUpgrade("r-g1-1", p.now)
+			}},
+		},
+		{
+			name: "one that its rollout called off to undo everything", state: fleet.TargetWithdrawn, code: fleet.WhyUndone, says: "one is missing",
+			happen: []func(p *patient){func(p *patient) {
+				p.rollout.Lockstep = &fleet.Lockstep{Undo: &fleet.Undo{Why: "one is missing"}}
+				p.agent.CancelUpgrade("r-g1-1", p.now)
+			}},
+		},
 
 		{name: "the version runs", state: fleet.TargetVerifying, happen: []func(p *patient){verifying}},
 		{
@@ -331,7 +352,7 @@ func TestAssess(t *testing.T) {
 		{
 			name: "still starting after a short wait, within the time that hosts watch a version", state: fleet.TargetVerifying,
 			happen: []func(p *patient){verifying, func(p *patient) {
-				p.plan.Health.Wait = fleet.Duration(time.Second)
+				p.rollout.Plan.Health.Wait = fleet.Duration(time.Second)
 				p.later(fleet.DefaultWatch)
 				p.heard(10 * time.Second)
 				p.agent.Last.Status = "starting"
@@ -355,7 +376,7 @@ func TestAssess(t *testing.T) {
 		},
 		{
 			name: "without validation reaching it is enough", state: fleet.TargetSucceeded, code: fleet.WhyUnchecked,
-			happen: []func(p *patient){func(p *patient) { p.plan.Strategy.SkipValidation = true }, verifying},
+			happen: []func(p *patient){func(p *patient) { p.rollout.Plan.Strategy.SkipValidation = true }, verifying},
 		},
 		{
 			name: "one that is rolled back after it succeeded has not", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
@@ -428,7 +449,7 @@ func TestAssess(t *testing.T) {
 			if (got.EndedAt != nil) != got.State.Ended() {
 				t.Errorf("it is %s, and ended at %v", got.State, got.EndedAt)
 			}
-			if again, changed, _ := plan.Assess(got, p.agent, &p.plan, p.now); changed {
+			if again, changed, _ := plan.Assess(got, p.agent, &p.rollout, p.now); changed {
 				t.Errorf("asked again it is %+v", again)
 			}
 			if n := len(got.History); got.State != fleet.TargetOffered && (n == 0 || got.History[n-1].State != got.State) {
@@ -460,11 +481,11 @@ func TestAssessProperties(t *testing.T) {
 				p.heard(0)
 			}
 			before := p.target
-			after, changed, _ := plan.Assess(before, p.agent, &p.plan, p.now)
-			if again, _, _ := plan.Assess(before, p.agent, &p.plan, p.now); again.State != after.State || again.Code != after.Code {
+			after, changed, _ := plan.Assess(before, p.agent, &p.rollout, p.now)
+			if again, _, _ := plan.Assess(before, p.agent, &p.rollout, p.now); again.State != after.State || again.Code != after.Code {
 				t.Fatalf("the same asked twice is %s and %s", after.State, again.State)
 			}
-			if _, more, _ := plan.Assess(after, p.agent, &p.plan, p.now); more {
+			if _, more, _ := plan.Assess(after, p.agent, &p.rollout, p.now); more {
 				t.Fatalf("%s is not settled in one step", after.State)
 			}
 			if changed == false && (after.State != before.State || after.Code != before.Code || len(after.History) != len(before.History)) {

@@ -50,9 +50,6 @@ func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settl
 		end.stop, end.back = r.Stop.Kind, r.Stop.Withdrawn
 	}
 	w.must(w.store.Targets().Each(t.Context(), "r", func(x fleet.Target) {
-		if x.State == fleet.TargetWithdrawn {
-			x.Code = "" // plan.Assess does not know which stop a process that died withdrew it for
-		}
 		end.targets += fmt.Sprintf("%s %s %s %d\n", x.AgentID, x.State, x.Code, x.Attempts)
 	}))
 	for _, id := range w.order {

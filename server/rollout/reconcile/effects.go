@@ -42,14 +42,8 @@ func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step
 	if err := r.offer(ctx, run, step.Offer, now); err != nil {
 		return err
 	}
-	back := withdrawal{why: "the rollout is being cancelled", state: fleet.TargetWithdrawn, code: fleet.WhyOperator}
-	if next.State == fleet.RolloutPaused && next.Stop != nil {
-		back.why, back.code = next.Stop.Text, plan.StopReason(next.Stop)
-	}
-	if l := next.Lockstep; l != nil && l.Undo != nil {
-		back.why, back.code = l.Undo.Why, fleet.WhyUndone
-	}
-	if err := r.withdraw(ctx, run, step.Withdraw, back); err != nil {
+	code, why := plan.TakesBack(&next)
+	if err := r.withdraw(ctx, run, step.Withdraw, withdrawal{why: why, state: fleet.TargetWithdrawn, code: code}); err != nil {
 		return err
 	}
 	if !changed {

@@ -157,7 +157,7 @@ func (r *Reconciler) correct(ctx context.Context, id string, agentIDs []string, 
 		if plan.Final(&t, now) {
 			continue
 		}
-		is, changed, next := plan.Assess(t, byID[t.AgentID], &o.Plan, now)
+		is, changed, next := plan.Assess(t, byID[t.AgentID], &o, now)
 		if is.State.InFlight() {
 			if soon := now.Add(reassessInterval); next.IsZero() || soon.Before(next) {
 				next = soon

@@ -444,7 +444,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 		var moved []update
 		for _, i := range part {
 			f, a := run.tracked[i], agents[run.targets[i].AgentID]
-			t, changed, next := plan.Assess(f.target, a, &run.rollout.Plan, now)
+			t, changed, next := plan.Assess(f.target, a, &run.rollout, now)
 			f.due = next
 			if again := now.Add(reassessInterval); t.State.InFlight() && (next.IsZero() || again.Before(next)) {
 				f.due = again
