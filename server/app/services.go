@@ -206,7 +206,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	webhooks := &webhook.Service{Store: db, Transport: webhook.NewTransport(allowed), Events: events, Log: log, Now: now}
 	keep := &retention.Service{
 		Store: db, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
-		Policy: retention.Default, Uploads: uploads.Expire, Log: log, Now: now,
+		Limits: nil, Uploads: uploads.Expire, Log: log, Now: now,
 	}
 	samples := &series.Service{
 		Agents: db.Agents(), Samples: db.Samples(), Timeouts: policies.Timeouts,

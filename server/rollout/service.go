@@ -456,10 +456,8 @@ func (s *Service) Delete(ctx context.Context, id string, req Request) error {
 	if refused := plan.CheckCommand(plan.CommandDelete, &r, plan.Around{}, s.Now.UTC()); refused != nil {
 		return refused.Err(plan.Title(&r))
 	}
-	for _, hash := range r.Previews {
-		if err := s.dropPreview(ctx, id, hash); err != nil {
-			return err
-		}
+	if err := store.RemoveOwned(ctx, s.Store, store.KindRollouts, &r); err != nil {
+		return err
 	}
 	if err := s.record(ctx, &r, "delete", req, "deleted the draft", s.Now.UTC()); err != nil {
 		return err

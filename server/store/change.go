@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -70,7 +69,7 @@ func change[T any](ctx context.Context, documents Versioned[T], create func(cont
 			return none, false, err
 		}
 		if known != nil {
-			*revision(&next) = *revision(&was)
+			*revisionOf(&next) = *revisionOf(&was)
 		}
 		if same {
 			return next, false, nil
@@ -84,7 +83,7 @@ func change[T any](ctx context.Context, documents Versioned[T], create func(cont
 		if known == nil {
 			err = create(ctx, next)
 		} else {
-			*revision(&next), err = documents.Update(ctx, next)
+			*revisionOf(&next), err = documents.Update(ctx, next)
 		}
 		if err == nil {
 			return next, true, nil
@@ -116,9 +115,15 @@ func edited[T any](was *T, edit func(*T) (T, error)) (next T, same bool, err err
 	return next, bytes.Equal(before, after), nil
 }
 
-// revision returns the field Revision, which every stored document has.
-func revision[T any](v *T) *int64 {
-	return reflect.ValueOf(v).Elem().FieldByName("Revision").Addr().Interface().(*int64)
+// revisionOf returns a pointer to the revision of a document of a kind in the table.
+func revisionOf[T any](v *T) *int64 {
+	for _, k := range table {
+		if head, ok := k.typed.(func(*T) (string, *int64)); ok {
+			_, revision := head(v)
+			return revision
+		}
+	}
+	panic(fmt.Sprintf("store: %T is no document of a kind", v))
 }
 
 // ChangeAgents is Change for many agents, which it reads and writes together: an action may have

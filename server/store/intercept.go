@@ -18,7 +18,7 @@ type Call struct {
 // reads are the methods that change nothing. Any other one counts as a write, so that a new
 // method is taken for one.
 var reads = map[string]bool{
-	"Get": true, "GetMany": true, "InOrder": true, "ByAccessKey": true, "List": true, "Facts": true, "CountFirst": true, "CountPolicies": true,
+	"Get": true, "GetMany": true, "InOrder": true, "ByAccessKey": true, "List": true, "Facts": true, "CountPolicies": true,
 	"Tally": true, "Each": true, "Census": true, "Values": true, "Upgrading": true, "Leavers": true, "For": true, "Pending": true, "After": true,
 	"LastSeq": true, "Answered": true, "OfAction": true, "Errors": true, "Counts": true, "Active": true, "ByAgent": true, "Rollouts": true,
 	"CountEnds": true, "Count": true, "Bounds": true,
@@ -190,10 +190,6 @@ func (x interceptedAgents) List(ctx context.Context, q AgentQuery) (a []fleet.Ag
 
 func (x interceptedAgents) Facts(ctx context.Context, filter AgentFilter, f func(id string, facts fleet.StatusFacts)) error {
 	return x.t.do(ctx, "Facts", func() error { return x.s.Facts(ctx, filter, f) })
-}
-
-func (x interceptedAgents) CountFirst(ctx context.Context, filter AgentFilter, queries []kql.Filter) ([]int, error) {
-	return get(ctx, x.t, "CountFirst", func() ([]int, error) { return x.s.CountFirst(ctx, filter, queries) })
 }
 
 func (x interceptedAgents) CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error) {

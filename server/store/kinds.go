@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -26,10 +27,34 @@ type Info struct {
 	// Leaves says what removes documents, and Owner names the kind that they leave with.
 	Leaves Leaving
 	Owner  string
+	// Keep bounds the documents that package retention leaves, of ByRetention.
+	Keep Limits
 
 	zero func() any
 	head func(v any) (id string, revision *int64)
+	// typed is Kind.head.
+	typed any
+	// removeOwned removes the documents that go with one of their owner's; see RemoveOwned.
+	removeOwned func(ctx context.Context, db Store, ownerID string, owner any) error
 }
+
+// Limits are how long, and how many, documents of a kind are kept that are over. Zero is no limit.
+type Limits struct {
+	Age   time.Duration
+	Count int
+}
+
+// Exceeded reports whether a document is not kept that is over for an age, and of whose kind there
+// are newer ones.
+func (l Limits) Exceeded(age time.Duration, newer int) bool {
+	return l.Age > 0 && age > l.Age || l.Count > 0 && newer >= l.Count
+}
+
+// MaxEvents is how many events are kept: some days of a busy fleet, and at 300 bytes each at most
+// 60 MB.
+const MaxEvents = 200_000
+
+const day = 24 * time.Hour
 
 // Leaving is what keeps the documents of a kind from becoming more and more.
 type Leaving string
@@ -73,10 +98,60 @@ func special(i Info) *Info {
 
 func kind[T any](i Info, head func(*T) (id string, revision *int64)) Kind[T] {
 	k := OwnKind(i.Name, head)
-	i.zero, i.head = k.zero, k.Info.head
+	i.zero, i.head, i.typed = k.zero, k.Info.head, head
 	*k.Info = i
 	table = append(table, k.Info)
 	return k
+}
+
+// ownedBy says which documents of a kind go with one of their owner's: those whose of is its id.
+// They are among the ids that owned returns; if it is nil, all are read.
+func ownedBy[O, T any](k Kind[T], owned func(*O) (ids []string), of func(*T) (ownerID string)) Kind[T] {
+	k.removeOwned = func(ctx context.Context, db Store, ownerID string, owner any) error {
+		c := k.In(db.Documents(k.Info))
+		var list []T
+		var err error
+		if owned == nil {
+			list, _, err = c.List(ctx, 0, 0)
+		} else {
+			for _, id := range owned(owner.(*O)) {
+				v, err := c.Get(ctx, id)
+				if err == nil {
+					list = append(list, v)
+				} else if fleet.KindOf(err) != fleet.NotFound {
+					return err
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if of(&list[i]) != ownerID {
+				continue
+			}
+			id, _ := k.head(&list[i])
+			if err := c.Delete(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return k
+}
+
+// RemoveOwned removes the documents that go with v, which the caller then deletes. What a store
+// removes with a document itself, such as the targets of a rollout, is not among them.
+func RemoveOwned[T any](ctx context.Context, db Store, owner Kind[T], v *T) error {
+	id, _ := owner.head(v)
+	for _, k := range table {
+		if k.Owner == owner.Name && k.removeOwned != nil {
+			if err := k.removeOwned(ctx, db, id, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // OwnKind returns a kind that only one implementation knows, for what it has to remember itself. A
@@ -117,26 +192,43 @@ var (
 
 	// `muster store migrate` copies the bytes, of which one server may keep them in its folder.
 	KindPackageData = special(Info{Name: "package data", Plural: "package data", Process: true, Inner: true, Leaves: WithOwner, Owner: "package"})
-	KindActions     = special(Info{Name: "action", Plural: "actions", Leaves: ByRetention})
-	KindAgents      = special(Info{Name: "agent", Plural: "agents", Leaves: ByOperators})
+	// Three months answer "what has changed on this host lately". An action for a whole fleet
+	// has 4 MB; ten thousand are a month of a rollout's offers every few minutes.
+	KindActions = special(Info{Name: "action", Plural: "actions", Leaves: ByRetention, Keep: Limits{90 * day, 10_000}})
+	KindAgents  = special(Info{
+		Name: "agent", Plural: "agents", Leaves: ByOperators,
+		typed: func(v *fleet.Agent) (string, *int64) { return v.ID, &v.Revision },
+	})
 
 	KindAcceptedOrders = kind(Info{Name: "accepted order", Plural: "accepted orders", Large: true, Inner: true, Leaves: ByNumber},
 		func(v *fleet.AcceptedOrder) (string, *int64) { return v.ID, &v.Revision })
 
 	KindResults = special(Info{Name: "result", Plural: "results", Inner: true, Leaves: WithOwner, Owner: "action"})
 
-	KindRollouts = kind(Info{Name: "rollout", Plural: "rollouts", Large: true, Leaves: ByRetention},
+	// A year covers a release and the same one of the year before. A rollout of 100,000 hosts
+	// has some 60 MB of targets.
+	KindRollouts = kind(Info{Name: "rollout", Plural: "rollouts", Large: true, Leaves: ByRetention, Keep: Limits{365 * day, 500}},
 		func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision })
 
 	KindTargets = special(Info{Name: "target", Plural: "targets", Inner: true, Leaves: WithOwner, Owner: "rollout"})
 
-	KindPreviews = kind(Info{Name: "preview", Plural: "previews", Large: true, Inner: true, Leaves: WithOwner, Owner: "rollout"},
-		func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision })
+	KindPreviews = ownedBy(kind(Info{Name: "preview", Plural: "previews", Large: true, Inner: true, Leaves: WithOwner, Owner: "rollout"},
+		func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }),
+		func(r *fleet.Rollout) []string {
+			if r.Pin == nil {
+				return r.Previews
+			}
+			return append(slices.Clone(r.Previews), r.Pin.Hash)
+		},
+		func(v *fleet.Preview) string { return v.RolloutID }) // the same preview may be another rollout's
 	KindAgentOrders = kind(Info{Name: "agent order", Plural: "agent orders", Large: true, Inner: true, Leaves: ByWriter},
 		func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision })
-	KindPolicyLocks = kind(Info{Name: "policy lock", Plural: "policy locks", Inner: true, Leaves: WithOwner, Owner: "rollout"},
-		func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision })
-	KindRolloutGroups = kind(Info{Name: "rollout group", Plural: "rollout groups", Large: true, Leaves: ByRetention},
+	KindPolicyLocks = ownedBy[fleet.Rollout](kind(Info{Name: "policy lock", Plural: "policy locks", Inner: true, Leaves: WithOwner, Owner: "rollout"},
+		func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }),
+		nil, func(v *fleet.PolicyLock) string { return v.RolloutID })
+	// Groups live as long as their rollouts. All are read every half minute while this server
+	// executes them.
+	KindRolloutGroups = kind(Info{Name: "rollout group", Plural: "rollout groups", Large: true, Leaves: ByRetention, Keep: Limits{365 * day, 100}},
 		func(v *fleet.RolloutGroup) (string, *int64) { return v.ID, &v.Revision })
 	KindDeclaredFleets = kind(Info{Name: "declared fleet", Plural: "declared fleets", Leaves: ByOperators},
 		func(v *fleet.DeclaredFleet) (string, *int64) { return v.Name, &v.Revision })
@@ -144,12 +236,17 @@ var (
 		func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision })
 	KindFreezes = kind(Info{Name: "freeze", Plural: "freezes", Leaves: ByOperators},
 		func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision })
-	KindIncidents = kind(Info{Name: "incident", Plural: "incidents", Leaves: ByRetention},
+	// Resolved incidents are compared with later ones.
+	KindIncidents = kind(Info{Name: "incident", Plural: "incidents", Leaves: ByRetention, Keep: Limits{365 * day, 2_000}},
 		func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision })
 	KindWebhooks = kind(Info{Name: "webhook", Plural: "webhooks", Leaves: ByOperators},
 		func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision })
-	KindDeadLetters = kind(Info{Name: "dead letter", Plural: "dead letters", Leaves: ByRetention, Owner: "webhook"},
-		func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision })
+	// A receiver that has not been repaired within a month will not miss them. Package
+	// webhook bounds their number.
+	KindDeadLetters = ownedBy[fleet.Webhook](kind(Info{Name: "dead letter", Plural: "dead letters", Leaves: ByRetention, Owner: "webhook", Keep: Limits{30 * day, 1_000}},
+		func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision }),
+		nil, func(v *fleet.DeadLetter) string { return v.WebhookID })
+	// Package diagnostics has the limits.
 	KindUploads = kind(Info{Name: "upload", Plural: "uploads", Leaves: ByRetention},
 		func(v *fleet.Upload) (string, *int64) { return v.ID, &v.Revision })
 	KindViews = kind(Info{Name: "view", Plural: "views", Leaves: ByNumber},
@@ -157,13 +254,17 @@ var (
 	KindSamples = kind(Info{Name: "sample", Plural: "samples", Inner: true, Leaves: ByWriter},
 		func(v *fleet.Sample) (string, *int64) { return v.ID, &v.Revision })
 
-	KindAudit   = special(Info{Name: "audit entry", Plural: "audit entries", Inner: true, Leaves: ByRetention})
-	KindHistory = special(Info{Name: "history record", Plural: "history records", Inner: true, Leaves: ByRetention})
-	KindEvents  = special(Info{Name: "event", Plural: "events", Inner: true, Leaves: ByRetention})
+	// Auditors ask for a year, and come some weeks after its end. An entry has 1 KB.
+	KindAudit = special(Info{Name: "audit entry", Plural: "audit entries", Inner: true, Leaves: ByRetention, Keep: Limits{400 * day, 500_000}})
+	// As long as the actions that it names. A fleet of 100,000 hosts has ten records of each,
+	// some 700 MB.
+	KindHistory = special(Info{Name: "history record", Plural: "history records", Inner: true, Leaves: ByRetention, Keep: Limits{90 * day, 1_000_000}})
+	KindEvents  = special(Info{Name: "event", Plural: "events", Inner: true, Leaves: ByRetention, Keep: Limits{Count: MaxEvents}})
 
 	KindLeases = kind(Info{Name: "lease", Plural: "leases", Process: true, Inner: true, Leaves: ByWriter},
 		func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision })
-	KindServers = kind(Info{Name: "server", Plural: "servers", Process: true, Leaves: ByRetention},
+	// A week is for a machine that is being repaired, or a container that was replaced.
+	KindServers = kind(Info{Name: "server", Plural: "servers", Process: true, Leaves: ByRetention, Keep: Limits{Age: 7 * day}},
 		func(v *fleet.Server) (string, *int64) { return v.ID, &v.Revision })
 	KindServerUpgrades = kind(Info{Name: "server upgrade", Plural: "server upgrades", Process: true, Leaves: ByNumber},
 		func(v *fleet.ServerUpgrade) (string, *int64) { return v.ID, &v.Revision })

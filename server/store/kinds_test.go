@@ -36,5 +36,8 @@ func TestEachCollectionIsOfItsOwnKind(t *testing.T) {
 		if names[k.Name] = true; k.Owner != "" && !names[k.Owner] || k.Owner == "" && k.Leaves == WithOwner {
 			t.Errorf("the owner %q of %s is no kind that is copied before it", k.Owner, k.Plural)
 		}
+		if k.Collected() && (k.Owner != "") != (k.removeOwned != nil) {
+			t.Errorf("%s: RemoveOwned does not know which of them the owner %q has", k.Plural, k.Owner)
+		}
 	}
 }

@@ -136,11 +136,6 @@ type Agents interface {
 	// Facts calls f for every agent that matches the filter, in no particular order. f
 	// must not call the store.
 	Facts(ctx context.Context, filter AgentFilter, f func(id string, facts fleet.StatusFacts)) error
-	// CountFirst counts each agent that matches the filter under the first of the queries
-	// that matches it; see AgentFilter.Query. The result has the count of each query at its
-	// index, and as its last element the number of agents that match none. It is meant for
-	// about a dozen queries, which the store evaluates in one pass.
-	CountFirst(ctx context.Context, filter AgentFilter, queries []kql.Filter) ([]int, error)
 	// CountPolicies counts the agents that are not unenrolled by the revision of their policy
 	// that they have. Agents without a policy are not counted.
 	CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error)
@@ -208,8 +203,8 @@ type AgentFilter struct {
 
 // TallyQuery says what Agents.Tally counts.
 type TallyQuery struct {
-	// Classes are lists of queries, as for CountFirst: an agent belongs to the first of each
-	// list that matches, or else to the class after the last.
+	// Classes are lists of queries: an agent belongs to the first of each list that matches, or
+	// else to the class after the last. See AgentFilter.Query. A list has about a dozen.
 	Classes [][]kql.Filter
 	// Fields are counted by their values.
 	Fields []TallyField
@@ -229,8 +224,8 @@ type TallyField struct {
 // Tally has the counts of Agents.Tally.
 type Tally struct {
 	Total int
-	// Classes has the counts of each list of TallyQuery.Classes at its index; they are as
-	// those of CountFirst.
+	// Classes has the counts of each list of TallyQuery.Classes at its index: one for each query,
+	// and as the last element the number of agents that match none.
 	Classes [][]int
 	// Values has the counts of each of TallyQuery.Fields at its index, by value.
 	Values []map[string]TallyCount
@@ -567,6 +562,15 @@ type Settings interface {
 	Each(ctx context.Context, f func(name string, v []byte)) error
 }
 
+// CountFirst is Agents.Tally of one list of classes.
+func CountFirst(ctx context.Context, agents Agents, filter AgentFilter, queries []kql.Filter) ([]int, error) {
+	tally, err := agents.Tally(ctx, filter, TallyQuery{Classes: [][]kql.Filter{queries}})
+	if err != nil {
+		return nil, err
+	}
+	return tally.Classes[0], nil
+}
+
 // CountStatuses counts the agents that match a filter by their status at now; see
 // fleet.StatusFacts.StatusAt. timeouts maps the ids of policies to their inactivity
 // timeouts.
@@ -576,7 +580,7 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 	for i, r := range rules {
 		queries[i] = r.When
 	}
-	counts, err := agents.CountFirst(ctx, filter, queries)
+	counts, err := CountFirst(ctx, agents, filter, queries)
 	if err != nil {
 		return nil, err
 	}
@@ -599,7 +603,7 @@ func CountProgress(ctx context.Context, agents Agents, filter AgentFilter, now t
 }
 
 func countClasses[T comparable](ctx context.Context, agents Agents, filter AgentFilter, classes fleet.Classes[T]) (map[T]int, error) {
-	counts, err := agents.CountFirst(ctx, filter, classes.Filters)
+	counts, err := CountFirst(ctx, agents, filter, classes.Filters)
 	if err != nil {
 		return nil, err
 	}

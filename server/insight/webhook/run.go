@@ -25,7 +25,7 @@ const (
 	roundMax = 100
 	// saveEvery is after how many unselected events a webhook's position is written: a
 	// twentieth of the stored events, so that the position is always among them.
-	saveEvery = event.DefaultRetention / 20
+	saveEvery = store.MaxEvents / 20
 )
 
 func leaseID(webhookID string) string { return "webhook/" + webhookID }

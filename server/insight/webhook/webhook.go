@@ -147,16 +147,8 @@ func (s *Service) Delete(ctx context.Context, id, actor string) error {
 	if err := s.record(ctx, "delete:"+id, w, actor, "webhook.delete", "deleted webhook "+w.Name); err != nil {
 		return err
 	}
-	letters, _, err := s.Store.DeadLetters().List(ctx, 0, 0)
-	if err != nil {
+	if err := store.RemoveOwned(ctx, s.Store, store.KindWebhooks, &w); err != nil {
 		return err
-	}
-	for _, l := range letters {
-		if l.WebhookID == id {
-			if err := s.Store.DeadLetters().Delete(ctx, l.ID); err != nil {
-				return err
-			}
-		}
 	}
 	if err := s.Store.Leases().Delete(ctx, leaseID(id)); err != nil {
 		return err

@@ -17,5 +17,8 @@ func TestEveryKindThatNeedsItIsRemoved(t *testing.T) {
 		if want := kind.Leaves == store.ByRetention; removed[kind] != want {
 			t.Errorf("%s: removed is %t, want %t", kind.Plural, removed[kind], want)
 		}
+		if bounded := kind.Keep != (store.Limits{}); bounded != (removed[kind] && kind != store.KindUploads.Info) {
+			t.Errorf("%s: what is kept is %+v", kind.Plural, kind.Keep)
+		}
 	}
 }

@@ -7,7 +7,6 @@ package retention
 import (
 	"context"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -16,51 +15,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/lease"
 )
-
-// Limits are how long, and how many, records of one kind are kept. What exceeds either is
-// removed.
-type Limits struct {
-	Age   time.Duration
-	Count int
-}
-
-// Policy has the limits of each kind.
-type Policy struct {
-	Actions, Rollouts, Groups, Audit, History, Incidents, DeadLetters Limits
-	// Events is how many events are kept.
-	Events int
-	// Servers is how long a server that is away is listed.
-	Servers time.Duration
-}
-
-// Default is the policy of every server.
-var Default = Policy{
-	// Three months answer "what has changed on this host lately". An action for a whole fleet
-	// has 4 MB; ten thousand are a month of a rollout's offers every few minutes.
-	Actions: Limits{Age: 90 * 24 * time.Hour, Count: 10_000},
-	// A year covers a release and the same one of the year before. A rollout of 100,000 hosts
-	// has some 60 MB of targets.
-	Rollouts: Limits{Age: 365 * 24 * time.Hour, Count: 500},
-	// Groups live as long as their rollouts. All are read every half minute while this server
-	// executes them.
-	Groups: Limits{Age: 365 * 24 * time.Hour, Count: 100},
-	// Auditors ask for a year, and come some weeks after its end. An entry has 1 KB.
-	Audit: Limits{Age: 400 * 24 * time.Hour, Count: 500_000},
-	// As long as the actions that it names. A fleet of 100,000 hosts has ten records of each,
-	// some 700 MB.
-	History: Limits{Age: 90 * 24 * time.Hour, Count: 1_000_000},
-	// Resolved incidents are compared with later ones.
-	Incidents: Limits{Age: 365 * 24 * time.Hour, Count: 2_000},
-	// A receiver that has not been repaired within a month will not miss them. Package
-	// webhook bounds their number.
-	DeadLetters: Limits{Age: 30 * 24 * time.Hour, Count: 1_000},
-	Events:      event.DefaultRetention,
-	// A machine that is being repaired, or a container that was replaced.
-	Servers: 7 * 24 * time.Hour,
-}
 
 const (
 	// interval separates rounds, each of which does little.
@@ -80,9 +36,10 @@ const (
 
 // Service removes what is over and old.
 type Service struct {
-	Store  store.Store
-	Lease  *lease.Holder
-	Policy Policy
+	Store store.Store
+	Lease *lease.Holder
+	// Limits are for tests: those of a kind, in place of store.Info.Keep.
+	Limits map[*store.Info]store.Limits
 	// Uploads removes what is old of the files that agents have sent. It may be nil; then
 	// they are kept.
 	Uploads func(context.Context) error
@@ -94,6 +51,13 @@ type Service struct {
 	action  int64 // Seq of the last action
 	rollout int   // offset, counted from the newest
 	rounds  int
+}
+
+func (s *Service) keep(kind *store.Info) store.Limits {
+	if l, ok := s.Limits[kind]; ok {
+		return l
+	}
+	return kind.Keep
 }
 
 // Run runs a round every minute, on the server that holds the lease, until ctx ends.
@@ -137,7 +101,7 @@ var parts = []struct {
 	{store.KindAudit, true, (*Service).audit},
 	{store.KindHistory, true, (*Service).history},
 	{store.KindRolloutGroups.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-		return remove(ctx, s.Store, store.KindRolloutGroups, s.Policy.Groups, now, func(g *fleet.RolloutGroup) (time.Time, bool) {
+		return remove(ctx, s.Store, store.KindRolloutGroups, s.keep(store.KindRolloutGroups.Info), now, func(g *fleet.RolloutGroup) (time.Time, bool) {
 			if g.EndedAt != nil {
 				return *g.EndedAt, !g.State.Active()
 			}
@@ -145,7 +109,7 @@ var parts = []struct {
 		})
 	}},
 	{store.KindIncidents.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-		return remove(ctx, s.Store, store.KindIncidents, s.Policy.Incidents, now, func(i *fleet.Incident) (time.Time, bool) {
+		return remove(ctx, s.Store, store.KindIncidents, s.keep(store.KindIncidents.Info), now, func(i *fleet.Incident) (time.Time, bool) {
 			if i.State != fleet.IncidentResolved || i.Resolved == nil {
 				return time.Time{}, false
 			}
@@ -153,14 +117,13 @@ var parts = []struct {
 		})
 	}},
 	{store.KindDeadLetters.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-		return remove(ctx, s.Store, store.KindDeadLetters, s.Policy.DeadLetters, now, func(l *fleet.DeadLetter) (time.Time, bool) { return l.At, true })
+		return remove(ctx, s.Store, store.KindDeadLetters, s.keep(store.KindDeadLetters.Info), now, func(l *fleet.DeadLetter) (time.Time, bool) { return l.At, true })
 	}},
 	{store.KindEvents, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
-		return s.Store.Events().Trim(ctx, s.Policy.Events)
+		return s.Store.Events().Trim(ctx, s.keep(store.KindEvents).Count)
 	}},
 	{store.KindServers.Info, true, func(s *Service, ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-		limits := Limits{Age: s.Policy.Servers, Count: math.MaxInt}
-		return remove(ctx, s.Store, store.KindServers, limits, now, func(v *fleet.Server) (time.Time, bool) { return v.SeenAt, true })
+		return remove(ctx, s.Store, store.KindServers, s.keep(store.KindServers.Info), now, func(v *fleet.Server) (time.Time, bool) { return v.SeenAt, true })
 	}},
 	{store.KindUploads.Info, false, func(s *Service, ctx context.Context, _ []store.RolloutHead, _ time.Time) error {
 		if s.Uploads == nil {
@@ -172,7 +135,7 @@ var parts = []struct {
 
 // remove removes the documents of a kind that are over and exceed the limits. over reports whether
 // one is, and since when.
-func remove[T any](ctx context.Context, db store.Store, kind store.Kind[T], limits Limits, now time.Time, over func(*T) (since time.Time, over bool)) error {
+func remove[T any](ctx context.Context, db store.Store, kind store.Kind[T], limits store.Limits, now time.Time, over func(*T) (since time.Time, over bool)) error {
 	c := kind.In(db.Documents(kind.Info))
 	list, _, err := c.List(ctx, 0, 0)
 	if err != nil {
@@ -180,7 +143,7 @@ func remove[T any](ctx context.Context, db store.Store, kind store.Kind[T], limi
 	}
 	for n := range list {
 		since, ended := over(&list[n])
-		if !ended || now.Sub(since) <= limits.Age && n < limits.Count {
+		if !ended || !limits.Exceeded(now.Sub(since), n) {
 			continue
 		}
 		id, _ := kind.Info.Head(&list[n])
@@ -208,9 +171,10 @@ func actionOf(id string, rollouts []store.RolloutHead) bool {
 }
 
 func (s *Service) actions(ctx context.Context, active []store.RolloutHead, now time.Time) error {
+	limits := s.keep(store.KindActions)
 	// The newest action beyond the number that is kept.
 	beyond := int64(0)
-	more, err := s.Store.Actions().List(ctx, store.ActionQuery{Offset: s.Policy.Actions.Count, Limit: 1})
+	more, err := s.Store.Actions().List(ctx, store.ActionQuery{Offset: limits.Count, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -229,7 +193,7 @@ func (s *Service) actions(ctx context.Context, active []store.RolloutHead, now t
 	next := int64(0) // begin again
 	for i := range page {
 		a := &page[i]
-		if now.Sub(a.CreatedAt) <= s.Policy.Actions.Age && a.Seq > beyond {
+		if now.Sub(a.CreatedAt) <= limits.Age && a.Seq > beyond {
 			break // so are all after it
 		}
 		if next = a.Seq; a.Seq < last && actionOver(a, now) && !actionOf(a.ID, active) {
@@ -307,7 +271,7 @@ func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now 
 		if !over || isActive[r.RolledBackBy] || isActive[r.RollbackOf] {
 			continue
 		}
-		if now.Sub(since) <= s.Policy.Rollouts.Age && first+i < s.Policy.Rollouts.Count {
+		if !s.keep(store.KindRollouts.Info).Exceeded(now.Sub(since), first+i) {
 			continue
 		}
 		if needed, err := s.grouped(ctx, r); err != nil {
@@ -315,16 +279,8 @@ func (s *Service) rollouts(ctx context.Context, active []store.RolloutHead, now 
 		} else if needed {
 			continue
 		}
-		for _, hash := range previews(r) {
-			p, err := s.Store.Previews().Get(ctx, hash)
-			if err != nil && fleet.KindOf(err) != fleet.NotFound {
-				return err
-			}
-			if err == nil && p.RolloutID == r.ID { // the same preview may be another rollout's
-				if err := s.Store.Previews().Delete(ctx, hash); err != nil {
-					return err
-				}
-			}
+		if err := store.RemoveOwned(ctx, s.Store, store.KindRollouts, r); err != nil {
+			return err
 		}
 		s.rollout = 0 // the offsets have moved
 		s.Log.Info("a rollout is over and old, and is removed with its targets", "rollout", r.ID, "name", r.Plan.Name, "state", r.State, "since", since)
@@ -345,27 +301,20 @@ func (s *Service) grouped(ctx context.Context, r *fleet.Rollout) (bool, error) {
 	return g.State.Active(), err
 }
 
-// previews returns the hashes of the previews of a rollout.
-func previews(r *fleet.Rollout) []string {
-	hashes := slices.Clone(r.Previews)
-	if r.Pin != nil {
-		hashes = append(hashes, r.Pin.Hash)
-	}
-	return hashes
-}
-
 func (s *Service) audit(ctx context.Context, active []store.RolloutHead, now time.Time) error {
 	open := make([]string, len(active))
 	for i, h := range active {
 		open[i] = h.ID
 	}
+	limits := s.keep(store.KindAudit)
 	_, err := s.Store.Audit().Trim(ctx, store.AuditTrim{
-		Before: now.Add(-s.Policy.Audit.Age), Keep: s.Policy.Audit.Count, Except: open, Limit: store.MaxAuditTrim,
+		Before: now.Add(-limits.Age), Keep: limits.Count, Except: open, Limit: store.MaxAuditTrim,
 	})
 	return err
 }
 
 func (s *Service) history(ctx context.Context, _ []store.RolloutHead, now time.Time) error {
-	_, err := s.Store.History().Trim(ctx, store.HistoryTrim{Before: now.Add(-s.Policy.History.Age), Keep: s.Policy.History.Count, Limit: store.MaxHistoryTrim})
+	limits := s.keep(store.KindHistory)
+	_, err := s.Store.History().Trim(ctx, store.HistoryTrim{Before: now.Add(-limits.Age), Keep: limits.Count, Limit: store.MaxHistoryTrim})
 	return err
 }

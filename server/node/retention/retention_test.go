@@ -32,9 +32,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) clock() time.Time { return w.now }
 
 // server returns one of several servers that share the store.
-func (w *world) server(name string, p retention.Policy) *retention.Service {
+func (w *world) server(name string, limits map[*store.Info]store.Limits) *retention.Service {
 	return &retention.Service{
-		Store: w.store, Lease: &lease.Holder{Leases: w.store.Leases(), Name: name, Now: w.clock}, Policy: p,
+		Store: w.store, Lease: &lease.Holder{Leases: w.store.Leases(), Name: name, Now: w.clock}, Limits: limits,
 		Log: slog.New(slog.DiscardHandler), Now: w.clock,
 	}
 }
@@ -89,9 +89,12 @@ func (w *world) want(what string, got []string, want ...string) {
 	}
 }
 
-func roomy() retention.Policy {
-	l := retention.Limits{Age: 100 * day, Count: 1000}
-	return retention.Policy{Actions: l, Rollouts: l, Audit: l, Incidents: l, DeadLetters: l, Events: 1000, Servers: 100 * day}
+func roomy() map[*store.Info]store.Limits {
+	all := map[*store.Info]store.Limits{}
+	for _, kind := range store.Kinds() {
+		all[kind] = store.Limits{Age: 100 * day, Count: 1000}
+	}
+	return all
 }
 
 func TestOldActionsAreRemovedUnlessTheyAreOpen(t *testing.T) {
@@ -128,7 +131,7 @@ func TestActionsAreBoundedInNumber(t *testing.T) {
 		w.order(fmt.Sprintf("a%02d", i), 60-i, 1)
 	}
 	p := roomy()
-	p.Actions.Count = 5
+	p[store.KindActions] = store.Limits{Age: 100 * day, Count: 5}
 	s := w.server("one", p)
 	w.rounds(s, 1)
 	if n := len(w.left()); n != 40 {
@@ -216,8 +219,9 @@ func TestTheRestIsBoundedByAgeAndNumber(t *testing.T) {
 		w.must(w.store.Servers().Create(ctx, fleet.Server{ID: id, SeenAt: at}))
 	}
 	p := roomy()
-	p.DeadLetters.Count, p.Events = 1, 2
-	p.Groups = retention.Limits{Age: 100 * 24 * time.Hour, Count: 4}
+	p[store.KindDeadLetters.Info] = store.Limits{Age: 100 * day, Count: 1}
+	p[store.KindEvents] = store.Limits{Count: 2}
+	p[store.KindRolloutGroups.Info] = store.Limits{Age: 100 * day, Count: 4}
 	w.rounds(w.server("one", p), 1)
 	entries, _, err := w.store.Audit().List(ctx, store.AuditQuery{Limit: 99})
 	w.must(err)

@@ -152,7 +152,7 @@ func (s *Service) countOpenComponents(ctx context.Context, actionID string, now 
 	for i, r := range rules {
 		queries[i] = r.When
 	}
-	counts, err := s.Store.Agents().CountFirst(ctx, store.AgentFilter{
+	counts, err := store.CountFirst(ctx, s.Store.Agents(), store.AgentFilter{
 		ActiveOnly: true, Query: kql.AllOf{kql.Exists{Field: fleet.FieldComponentsSince}, kql.Equals{Field: fleet.FieldComponentActions, Value: actionID}},
 	}, queries)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -261,41 +260,6 @@ func (g agents) facts(ctx context.Context, filter store.AgentFilter, f func(stri
 		})
 		return nil
 	})
-}
-
-func (g agents) countFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
-	query, err := filterQuery(filter)
-	if err != nil {
-		return nil, err
-	}
-	first, err := firstOf(queries)
-	if err != nil {
-		return nil, err
-	}
-	res, err := g.s.c.search(ctx, "count agents", indexAgents, body{
-		"query": query, "size": 0, "track_total_hits": false, "aggs": body{"first": body{"filters": body{"filters": first}}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	var counted struct {
-		First struct {
-			Buckets []struct {
-				Count int `json:"doc_count"`
-			} `json:"buckets"`
-		} `json:"first"`
-	}
-	if err := decodeSource("counts", "of agents", res.Aggregations, &counted); err != nil {
-		return nil, err
-	}
-	if n := len(counted.First.Buckets); n != len(first) {
-		return nil, fleet.Errorf(fleet.Internal, "count agents: Elasticsearch returned %d counts, want %d", n, len(first))
-	}
-	out := make([]int, len(first))
-	for i, b := range counted.First.Buckets {
-		out[i] = b.Count
-	}
-	return out, nil
 }
 
 // policyBuckets is how many counts one request of CountPolicies reads. Elasticsearch makes at

@@ -25,9 +25,6 @@ const (
 	PollInterval = 500 * time.Millisecond
 	// ReadBatch bounds one read of the store.
 	ReadBatch = 500
-	// DefaultRetention is how many events the store retains: some days of a busy fleet, and
-	// at 300 bytes each at most 60 MB. Package retention removes older ones.
-	DefaultRetention = 200_000
 )
 
 const (

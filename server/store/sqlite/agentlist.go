@@ -231,7 +231,7 @@ func (g agents) list(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	out := []fleet.Agent{}
 	page := func(total int) string { return l.pageOf(total, max(q.Offset, 0)+q.Limit) }
 	total, err := g.s.pageOf(ctx, "list agents", count, page, l.cond.args, q.Offset, max(q.Limit, 0), func(scan scan) error {
-		a, err := scanAgent(scan)
+		a, err := g.scan(scan)
 		if err == nil {
 			out = append(out, a)
 		}
@@ -270,7 +270,7 @@ func (g agents) listAfter(ctx context.Context, l listing, q store.AgentQuery) ([
 func (g agents) pageAfter(ctx context.Context, page string, args []any, limit, total int) ([]fleet.Agent, int, error) {
 	out := []fleet.Agent{}
 	_, err := g.s.page(ctx, "list agents", "", page, args, 0, limit, func(scan scan) error {
-		a, err := scanAgent(scan)
+		a, err := g.scan(scan)
 		if err == nil {
 			out = append(out, a)
 		}
@@ -316,7 +316,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 		JOIN agent_last_seen l ON l.rid = a.rid ORDER BY j.id`, string(page))
 	if err == nil {
 		err = g.s.eachRow(rows, func(scan scan) error {
-			a, err := scanAgent(scan)
+			a, err := g.scan(scan)
 			if err == nil {
 				out = append(out, a)
 			}
@@ -329,49 +329,9 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 	return out, len(found), nil
 }
 
-func (g agents) countFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
-	cond, err := filterCondition(filter)
-	if err != nil {
-		return nil, err
-	}
-	// The selected expression comes between the two parts of the condition, and so do its
-	// arguments.
-	before := strings.Count(cond.with, "?")
-	args := slices.Clone(cond.args[:before])
-	var first strings.Builder
-	for i, f := range queries {
-		q, err := compile(f)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&first, ` WHEN %s THEN %d`, q.where, i)
-		args = append(args, q.args...)
-		cond.lastSeen, cond.doc = cond.lastSeen || q.lastSeen, cond.doc || q.doc
-	}
-	// The rows are counted in Go: GROUP BY would sort them first.
-	rows, err := g.s.readers.QueryContext(ctx, fmt.Sprintf(`%sSELECT CASE WHEN 0 THEN 0%s ELSE %d END FROM facts f%s%s`,
-		cond.with, first.String(), len(queries), cond.joins(), cond.where), append(args, cond.args[before:]...)...)
-	if err != nil {
-		return nil, g.s.fault("count agents", err)
-	}
-	out := make([]int, len(queries)+1)
-	err = g.s.eachRow(rows, func(scan scan) error {
-		var i int
-		if err := scan(&i); err != nil {
-			return err
-		}
-		out[i]++
-		return nil
-	})
-	if err != nil {
-		return nil, g.s.fault("count agents", err)
-	}
-	return out, nil
-}
-
 func (g agents) CountPolicies(ctx context.Context) (map[fleet.PolicyAt]int, error) {
 	out := map[fleet.PolicyAt]int{}
-	// The rows are counted in Go, as in CountFirst.
+	// The rows are counted in Go, as in Tally.
 	err := g.s.each(ctx, `SELECT policy_id, coalesce(policy_rev, 0) FROM facts WHERE active AND policy_id <> ''`, nil, func(scan scan) error {
 		var at fleet.PolicyAt
 		err := scan(&at.ID, &at.Revision)

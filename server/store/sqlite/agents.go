@@ -173,12 +173,17 @@ func unencodable(noun, id string, err error) error {
 	return fleet.Errorf(fleet.Internal, "%s %s cannot be encoded: %w", noun, id, err)
 }
 
-// unknowns is of all files that this process has open, of which one is in use.
-var unknowns store.Unknowns
+// decode decodes a document that kept is for, and notes whether that has something to do.
+func (s *Store) decode(noun, id, doc string, v any) error {
+	return decodeNoting(&s.writer.unknowns, noun, id, doc, v)
+}
 
-func decode(noun, id, doc string, v any) error {
-	if err := store.Decode(&unknowns, []byte(doc), v); err != nil {
-		return unreadable(noun, id, err)
+// decode decodes a document that is never replaced.
+func decode(noun, id, doc string, v any) error { return decodeNoting(nil, noun, id, doc, v) }
+
+func decodeNoting(u *store.Unknowns, noun, id, doc string, v any) error {
+	if err := store.Decode(u, []byte(doc), v); err != nil {
+		return store.NewUnreadable(noun, id, err)
 	}
 	return nil
 }
@@ -186,7 +191,7 @@ func decode(noun, id, doc string, v any) error {
 // kept returns doc with what this program does not know of the document in a row of a table, which
 // doc replaces. of is the type of the document.
 func kept(t *tx, of reflect.Type, table string, rid int64, doc string) (string, error) {
-	if !unknowns.Seen() {
+	if !t.w.unknowns.Seen() {
 		return doc, nil
 	}
 	var old string
@@ -195,10 +200,6 @@ func kept(t *tx, of reflect.Type, table string, rid int64, doc string) (string, 
 		return doc, nil
 	}
 	return string(store.KeepUnknown(of, []byte(old), []byte(doc))), err
-}
-
-func unreadable(noun, id string, err error) error {
-	return store.NewUnreadable(noun, id, err)
 }
 
 func (g agents) Create(ctx context.Context, a fleet.Agent) error {
@@ -227,20 +228,20 @@ func createAgent(t *tx, row agentRow) error {
 	return err
 }
 
-// agentColumns are the columns that scanAgent reads, of agents as a and agent_last_seen as
+// agentColumns are the columns that scan reads, of agents as a and agent_last_seen as
 // l.
 const agentColumns = `a.rid, a.rev, a.id, a.doc, l.last_checkin, l.status, l.message, l.action_seq_no`
 
-func scanAgent(scan scan) (fleet.Agent, error) {
-	read, err := agentDocument(scan)
+func (g agents) scan(scan scan) (fleet.Agent, error) {
+	read, err := g.document(scan)
 	if err != nil {
 		return fleet.Agent{}, err
 	}
 	return read()
 }
 
-// agentDocument reads a row for eachDocument.
-func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
+// document reads a row for eachDocument.
+func (g agents) document(scan scan) (read func() (fleet.Agent, error), err error) {
 	var (
 		rid, rev int64
 		id, doc  string
@@ -250,7 +251,7 @@ func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 	err = scan(&rid, &rev, &id, &doc, &last, &seen.Status, &seen.Message, &seen.ActionSeq)
 	return func() (fleet.Agent, error) {
 		var a fleet.Agent
-		if err := decode("agent", id, doc, &a); err != nil {
+		if err := g.s.decode("agent", id, doc, &a); err != nil {
 			return a, err
 		}
 		a.Revision = revision(rid, rev)
@@ -272,7 +273,7 @@ func (g agents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, err
 }
 
 func (g agents) one(ctx context.Context, none error, query string, arg any) (fleet.Agent, error) {
-	return one(ctx, g.s, none, agentDocument, query, arg)
+	return one(ctx, g.s, none, g.document, query, arg)
 }
 
 // one reads the document of a fixed query, or returns the error none. Unlike a list, it fails if
@@ -384,7 +385,7 @@ func (g agents) many(ctx context.Context, expected int, query string, args ...an
 	}
 	rows, err := st.QueryContext(ctx, args...)
 	if err == nil {
-		err = eachDocument(g.s, rows, agentDocument, func(a fleet.Agent) { out = append(out, a) })
+		err = eachDocument(g.s, rows, g.document, func(a fleet.Agent) { out = append(out, a) })
 	}
 	if err != nil {
 		return nil, g.s.fault("read", err)

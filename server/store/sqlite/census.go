@@ -17,7 +17,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}
-	return g.s.fault("read agents", eachDocument(g.s, rows, agentDocument, func(a fleet.Agent) {
+	return g.s.fault("read agents", eachDocument(g.s, rows, g.document, func(a fleet.Agent) {
 		a.Forget() // f may retain the agent
 		f(a)
 	}))

@@ -48,7 +48,7 @@ func (c documents) Get(ctx context.Context, id string, v any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return revision(rid, rev), decode(c.noun, id, doc, v)
+	return revision(rid, rev), c.s.decode(c.noun, id, doc, v)
 }
 
 func (c documents) Update(ctx context.Context, id string, want int64, v any) (int64, error) {
@@ -98,7 +98,7 @@ func (c documents) List(ctx context.Context, offset, limit int, f func(revision 
 		if err := scan(&total, &rid, &id, &rev, &doc); err != nil || !rid.Valid {
 			return err
 		}
-		return f(revision(rid.Int64, rev.Int64), func(v any) error { return decode(c.noun, id.String, doc.String, v) })
+		return f(revision(rid.Int64, rev.Int64), func(v any) error { return c.s.decode(c.noun, id.String, doc.String, v) })
 	})
 	return total, err
 }

@@ -31,14 +31,6 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) (out []fleet.Agent
 	return out, total, err
 }
 
-func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) (out []int, err error) {
-	err = g.query(ctx, true, func(ctx context.Context) (err error) {
-		out, err = g.countFirst(ctx, filter, queries)
-		return err
-	})
-	return out, err
-}
-
 func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
 	return g.query(ctx, filter.Query != nil, func(ctx context.Context) error { return g.facts(ctx, filter, f) })
 }

@@ -45,11 +45,11 @@ func (r rolloutDocuments) Get(ctx context.Context, id string, v any) (int64, err
 	if err != nil {
 		return 0, err
 	}
-	return revision(rid, rev), decodeRollout(rid, doc, v)
+	return revision(rid, rev), r.decode(rid, doc, v)
 }
 
-func decodeRollout(rid int64, doc string, v any) error {
-	return decode("rollout", fmt.Sprintf("in row %d", rid), doc, v)
+func (r rolloutDocuments) decode(rid int64, doc string, v any) error {
+	return r.s.decode("rollout", fmt.Sprintf("in row %d", rid), doc, v)
 }
 
 func (r rolloutDocuments) Update(ctx context.Context, id string, want int64, v any) (int64, error) {
@@ -118,7 +118,7 @@ func (r rolloutDocuments) List(ctx context.Context, offset, limit int, f func(re
 		if err := scan(&rid, &rev, &doc); err != nil {
 			return err
 		}
-		return f(revision(rid, rev), func(v any) error { return decodeRollout(rid, doc, v) })
+		return f(revision(rid, rev), func(v any) error { return r.decode(rid, doc, v) })
 	})
 }
 

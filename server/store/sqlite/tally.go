@@ -12,7 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// tallyQuery selects, for each agent, the number of its classes and the values of its fields.
+// tallyQuery selects, for each agent, the number of its classes, and the values of its fields if
+// there are any.
 // The number has the classes as digits: the first list's class is the lowest digit, in base
 // len(list)+1.
 func tallyQuery(filter store.AgentFilter, q store.TallyQuery) (text string, args []any, err error) {
@@ -40,7 +41,7 @@ func tallyQuery(filter store.AgentFilter, q store.TallyQuery) (text string, args
 		factor *= len(list) + 1
 	}
 	// One column costs less than several, and each distinct text is separated once.
-	columns := []string{"''"}
+	var columns []string
 	for _, f := range q.Fields {
 		s, err := sourceOf(f.Field)
 		if err != nil {
@@ -49,7 +50,11 @@ func tallyQuery(filter store.AgentFilter, q store.TallyQuery) (text string, args
 		cond.lastSeen, cond.doc = cond.lastSeen || s.lastSeen(), cond.doc || s.doc()
 		columns = append(columns, "octet_length("+s.all()+")", "':'", s.all())
 	}
-	return fmt.Sprintf(`%sSELECT %s, %s FROM facts f%s%s`, cond.with, class, strings.Join(columns, " || "), cond.joins(), cond.where), append(args, cond.args[before:]...), nil
+	selected := class
+	if len(q.Fields) > 0 {
+		selected += ", " + strings.Join(columns, " || ")
+	}
+	return fmt.Sprintf(`%sSELECT %s FROM facts f%s%s`, cond.with, selected, cond.joins(), cond.where), append(args, cond.args[before:]...), nil
 }
 
 // all returns the SQL of all values of a source. Where mayList is true, it is a JSON list of
@@ -91,7 +96,11 @@ func (g agents) tally(ctx context.Context, filter store.AgentFilter, q store.Tal
 	counts := map[tallied]int{}
 	err = g.s.eachRow(rows, func(scan scan) error {
 		var row tallied
-		err := scan(&row.class, &row.values)
+		columns := []any{&row.class, &row.values}
+		if len(q.Fields) == 0 {
+			columns = columns[:1]
+		}
+		err := scan(columns...)
 		counts[row]++
 		return err
 	})

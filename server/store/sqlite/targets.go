@@ -115,30 +115,30 @@ func (l targetLists) begin(t *tx, rolloutID string) (list int64, err error) {
 // ofRollout selects the list number of a rollout, NULL if it has no targets.
 const ofRollout = `(SELECT list FROM target_lists WHERE rollout_id = ?)`
 
-func scanTarget(scan scan) (fleet.Target, error) {
-	read, err := targetDocument(scan)
+func (g targets) scan(scan scan) (fleet.Target, error) {
+	read, err := g.document(scan)
 	if err != nil {
 		return fleet.Target{}, err
 	}
 	return read()
 }
 
-// targetDocument reads a row for eachDocument.
-func targetDocument(scan scan) (read func() (fleet.Target, error), err error) {
+// document reads a row for eachDocument.
+func (g targets) document(scan scan) (read func() (fleet.Target, error), err error) {
 	var (
 		rid, rev int64
 		doc      string
 	)
 	err = scan(&rid, &rev, &doc)
 	return func() (v fleet.Target, err error) {
-		err = decode("target", fmt.Sprintf("in row %d", rid), doc, &v)
+		err = g.s.decode("target", fmt.Sprintf("in row %d", rid), doc, &v)
 		v.Revision = revision(rid, rev)
 		return v, err
 	}, err
 }
 
 func (g targets) Get(ctx context.Context, rolloutID, agentID string) (fleet.Target, error) {
-	return one(ctx, g.s, missingTarget(rolloutID, agentID), targetDocument,
+	return one(ctx, g.s, missingTarget(rolloutID, agentID), g.document,
 		`SELECT rid, rev, doc FROM targets WHERE list = `+ofRollout+` AND agent_id = ?`, rolloutID, agentID)
 }
 
@@ -162,7 +162,7 @@ func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]flee
 func (g targets) many(ctx context.Context, query string, args ...any) ([]fleet.Target, error) {
 	out := []fleet.Target{}
 	err := g.s.each(ctx, query, args, func(scan scan) error {
-		v, err := scanTarget(scan)
+		v, err := g.scan(scan)
 		if err == nil {
 			out = append(out, v)
 		}
@@ -251,7 +251,7 @@ func (g targets) Each(ctx context.Context, rolloutID string, f func(fleet.Target
 	}
 	rows, err := st.QueryContext(ctx, rolloutID)
 	if err == nil {
-		err = eachDocument(g.s, rows, targetDocument, f)
+		err = eachDocument(g.s, rows, g.document, f)
 	}
 	return g.s.fault("read targets", err)
 }
@@ -282,7 +282,7 @@ func (g targets) List(ctx context.Context, q store.TargetQuery) ([]fleet.Target,
 	}
 	out := []fleet.Target{}
 	total, err := g.s.page(ctx, "list targets", targetCount, targetPage, []any{q.RolloutID, batch, states}, q.Offset, max(q.Limit, 0), func(scan scan) error {
-		v, err := scanTarget(scan)
+		v, err := g.scan(scan)
 		if err == nil {
 			out = append(out, v)
 		}

@@ -69,4 +69,7 @@ func TestFieldsOfANewerServerSurvive(t *testing.T) {
 	if n != 1 {
 		t.Error("the agent has lost the field")
 	}
+	if mustOpen(t, filepath.Join(t.TempDir(), "muster.db")).writer.unknowns.Seen() {
+		t.Error("another store reads documents before it replaces them")
+	}
 }

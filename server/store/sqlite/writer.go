@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // maxGroup bounds the writes that share a transaction. As many take some 30 ms, for which
@@ -38,6 +39,8 @@ type writer struct {
 	// failing reports whether a write has failed because of the disk, and Ping has not
 	// succeeded in writing since.
 	failing atomic.Bool
+	// unknowns is of the documents that writes replace.
+	unknowns store.Unknowns
 	// changes reports the agents that a commit changed.
 	changes agentChanges
 

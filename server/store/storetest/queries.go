@@ -514,13 +514,13 @@ func testQueries(t *testing.T, cfg Config) {
 				}
 			}
 			want[countedTogether] = len(in)
-			equal(t, value(s.Agents().CountFirst(ctx, filter, queries))(t), want)
+			equal(t, value(store.CountFirst(ctx, s.Agents(), filter, queries))(t), want)
 		}
 		if some < countedTogether/3 {
 			t.Errorf("only %d counts match some but not all agents: the test proves little", some)
 		}
-		equal(t, value(s.Agents().CountFirst(ctx, store.AgentFilter{}, nil))(t), []int{len(fleetOf)})
-		_, err := s.Agents().CountFirst(ctx, store.AgentFilter{}, []kql.Filter{kql.Exists{Field: &kql.Field{Name: "secret", Type: kql.TypeKeyword}}})
+		equal(t, value(store.CountFirst(ctx, s.Agents(), store.AgentFilter{}, nil))(t), []int{len(fleetOf)})
+		_, err := store.CountFirst(ctx, s.Agents(), store.AgentFilter{}, []kql.Filter{kql.Exists{Field: &kql.Field{Name: "secret", Type: kql.TypeKeyword}}})
 		wantKind(t, err, fleet.Invalid)
 	})
 

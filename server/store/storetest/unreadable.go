@@ -115,7 +115,7 @@ func readings(ctx context.Context, s store.Store) (map[string]int, error) {
 			filter := store.AgentFilter{Query: q}
 			_, total, err := agents.List(ctx, store.AgentQuery{AgentFilter: filter, Limit: 100})
 			note(fmt.Sprintf("Agents.List where %s %T", f.Name, q), total, err)
-			counts, err := agents.CountFirst(ctx, store.AgentFilter{}, []kql.Filter{q})
+			counts, err := store.CountFirst(ctx, agents, store.AgentFilter{}, []kql.Filter{q})
 			note(fmt.Sprintf("Agents.CountFirst where %s %T", f.Name, q), len(counts), err)
 		}
 		if f.Type == kql.TypeKeyword || f.Type == kql.TypeVersion {
