@@ -1,6 +1,6 @@
-// Writes the schemas of plans from the OpenAPI document of the admin API: the editor checks what is
-// typed against them, so that all errors are shown at once. Apart from generate.mjs, which needs no
-// installed package. With --print it writes to the standard output instead, for the test.
+// Writes the schemas of plans and the types of events from the OpenAPI document of the admin API: the
+// editor checks what is typed against the schemas, so that all errors are shown at once, and the event
+// stream listens for the types. Apart from generate.mjs, which needs no installed package. With --print it writes to the standard output instead, for the test.
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
@@ -29,7 +29,7 @@ function take(schema) {
 }
 
 for (const name of ["Plan", "GroupPlan"]) take({ $ref: `/${name}` });
-const text = `/** The schemas of plans, of the OpenAPI document. Made by generatePlanSchema.mjs; do not edit. */
+const text = `/** The schemas of plans and the types of events, of the OpenAPI document. Made by generatePlanSchema.mjs; do not edit. */
 export interface Schema {
   /** The name of the schema that it is. */
   ref?: string;
@@ -46,6 +46,9 @@ export interface Schema {
 export const schemas: Record<string, Schema> = {
 ${Object.entries(used).map(([name, schema]) => `  ${name}: ${JSON.stringify(schema)},`).join("\n")}
 };
+
+/** EventSource delivers only types that are listened for. */
+export const eventTypes: readonly string[] = ${JSON.stringify(schemas.Event.properties.type["x-extensible-enum"])};
 `;
 
 if (process.argv.includes("--print")) process.stdout.write(text);

@@ -293,29 +293,3 @@ func (a *Agent) UpgradeEvent(component string) Event {
 	}
 	return e
 }
-
-// Event types. Append only.
-const (
-	EventAgentEnrolled   = "agent.enrolled"
-	EventAgentStatus     = "agent.status"
-	EventAgentUpgrade    = "agent.upgrade"
-	EventAgentWatch      = "agent.watch"
-	EventAgentComponent  = "agent.component"
-	EventAgentStaged     = "agent.staged"
-	EventAgentSource     = "agent.source" // a source of packages has failed on its host
-	EventAgentShared     = "agent.shared" // several hosts check in as it, or no longer do
-	EventAgentUnenrolled = "agent.unenrolled"
-	EventAgentPolicy     = "agent.policy"
-	EventActionCreated   = "action.created"
-	EventActionResult    = "action.result"
-	EventActionCancelled = "action.cancelled"
-	EventPackagePushed   = "package.pushed"
-	EventPackageDeleted  = "package.deleted"
-	EventKeyCreated      = "key.created"
-	EventKeyRevoked      = "key.revoked"
-	EventPolicyCreated   = "policy.created"
-	EventPolicyUpdated   = "policy.updated"
-	EventPolicyDeleted   = "policy.deleted"
-	// EventFleetChanged is about a declared fleet, by name. Its data has what was done to it.
-	EventFleetChanged = "fleet.changed"
-)

@@ -219,21 +219,6 @@ type GroupProgress struct {
 	RollbackID string `json:"rollback_id,omitempty"`
 }
 
-// Event types of groups. The subject is the group.
-const (
-	EventGroupCreated         = "group.created"
-	EventGroupStarted         = "group.started"
-	EventGroupProgress        = "group.progress" // a member has changed its state
-	EventGroupPaused          = "group.paused"
-	EventGroupResumed         = "group.resumed"
-	EventGroupCompleted       = "group.completed"
-	EventGroupPartial         = "group.partial"
-	EventGroupFailed          = "group.failed"
-	EventGroupCancelled       = "group.cancelled"
-	EventGroupRollbackStarted = "group.rollback_initiated"
-	EventGroupRolledBack      = "group.rollback_completed"
-)
-
 // GroupEventData is the data of an event about a group.
 type GroupEventData struct {
 	Name          string             `json:"name"`

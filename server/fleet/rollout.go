@@ -829,26 +829,6 @@ type DeadLetter struct {
 	Revision  int64           `json:"-"`
 }
 
-// Event types of rollouts. The subject is the rollout, or the agent for the types that
-// concern one.
-const (
-	EventRolloutCreated   = "rollout.created"
-	EventRolloutStarted   = "rollout.started"
-	EventRolloutProgress  = "rollout.progress" // counts, batch, what it waits for
-	EventRolloutPaused    = "rollout.paused"
-	EventRolloutResumed   = "rollout.resumed"
-	EventRolloutCompleted = "rollout.completed"
-	EventRolloutFailed    = "rollout.failed"
-	EventRolloutCancelled = "rollout.cancelled"
-	EventRollbackStarted  = "rollout.rollback_initiated"
-	EventRollbackDone     = "rollout.rollback_completed"
-	// About one agent of a rollout.
-	EventTargetStarted   = "agent.upgrade_started"
-	EventTargetCompleted = "agent.upgrade_completed"
-	EventTargetPhase     = "agent.upgrade_phase_changed"
-	EventIncident        = "incident.changed"
-)
-
 // Census is the part of an agent that the exposure budget and the availability of
 // targets depend on. Stores can read it without the documents.
 type Census struct {

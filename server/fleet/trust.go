@@ -10,10 +10,3 @@ type TrustFile struct {
 	AddedAt  time.Time `json:"added_at"`
 	Revision int64     `json:"-"`
 }
-
-// Event types of signed metadata. Append only.
-const (
-	EventTrustPublished = "trust.published" // subject: a file such as 3.targets.json
-	EventTrustProblem   = "trust.problem"   // the server cannot sign; data: the reason
-	EventTrustRestored  = "trust.restored"  // it can again
-)

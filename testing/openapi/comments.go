@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
 // source has what reflection does not know of the types of a package.
@@ -91,6 +93,28 @@ func (s source) readConstant(sp *ast.ValueSpec) error {
 		s.values[of.Name] = append(s.values[of.Name], text)
 	}
 	return nil
+}
+
+// eventTypes returns the types of events, in the order of server/fleet/event.go.
+func eventTypes() (types []string, err error) {
+	root, err := toolchain.Root()
+	if err != nil {
+		return nil, err
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "server/fleet/event.go"), nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	for n := range ast.Preorder(file) {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			text, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				return nil, err
+			}
+			types = append(types, text)
+		}
+	}
+	return types, nil
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

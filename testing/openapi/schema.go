@@ -273,6 +273,12 @@ func constrain(schema *object, tag string) error {
 		switch key {
 		case "nullable":
 			schema.set("nullable", true)
+		case "events":
+			types, err := eventTypes()
+			if err != nil {
+				return err
+			}
+			schema.set("x-extensible-enum", types)
 		case "object":
 			schema.set("type", "object").set("additionalProperties", true)
 		case "array":

@@ -17,6 +17,15 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
+// routeActions adds the routes of actions.
+func (h *Handlers) routeActions(on bind) {
+	on(adminapi.GetAction.Call, h.getAction)
+	on(adminapi.ListActionAgents.Call, h.listActionHosts)
+	on(adminapi.GetAgentsByActions.Call, h.agentsOfActions) // as /agents/actions; both are in Kibana
+	on(adminapi.ListActionStatus.Call, h.actionStatus)
+	on(adminapi.CancelAction.Call, h.cancelAction)
+}
+
 func (h *Handlers) actionStatus(c *gin.Context) error {
 	number, size, err := page(c, 0)
 	if err != nil {

@@ -137,77 +137,12 @@ func (h *Handlers) routes() *gin.Engine {
 	}
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
-	on(adminapi.GetReadiness.Call, h.readyz)
-	on(adminapi.LogIn.Call, h.logIn)
-
-	on(adminapi.GetStatus.Call, h.kibanaStatus)
-	on(adminapi.GetSession.Call, h.session)
-	on(adminapi.LogOut.Call, h.logOut)
-	on(adminapi.ListAdminKeys.Call, h.listAdminKeys)
-	on(adminapi.CreateAdminKey.Call, h.createAdminKey)
-	on(adminapi.RevokeAdminKey.Call, h.revokeAdminKey)
-	on(adminapi.RotateAdminKey.Call, h.rotateAdminKey)
-	on(adminapi.GetServer.Call, h.server)
-	on(adminapi.GetEnrollmentCommands.Call, h.enrollmentCommands)
-	on(adminapi.ListServers.Call, h.listServers)
-	on(adminapi.ForgetServer.Call, h.forgetServer)
-	on(adminapi.StreamEvents.Call, h.events)
-	on(adminapi.SuggestQuery.Call, h.suggest)
-	on(adminapi.PreviewUpgrade.Call, h.previewUpgrade)
-	on(adminapi.StageVersion.Call, h.stage)
-	on(adminapi.PreviewStage.Call, h.previewStage)
-	on(adminapi.PreviewRollback.Call, h.previewRollback)
-	on(adminapi.PreviewUnenroll.Call, h.previewUnenroll)
-	on(adminapi.ListTrail.Call, h.listTrail)
-	on(adminapi.ListPackages.Call, h.listPackages)
-	on(adminapi.PushPackage.Call, h.pushPackage)
-	on(adminapi.DeletePackage.Call, h.deletePackage)
-	on(adminapi.ListPublisherKeys.Call, h.listPublisherKeys)
-	on(adminapi.AddPublisherKey.Call, h.addPublisherKey)
-	on(adminapi.RemovePublisherKey.Call, h.removePublisherKey)
-	on(adminapi.GetTrust.Call, h.trust)
-	on(adminapi.ListTrustFiles.Call, h.listTrustFiles)
-	on(adminapi.PublishTrustFiles.Call, h.publishTrustFiles)
-	on(adminapi.GetAction.Call, h.getAction)
-	on(adminapi.ListActionAgents.Call, h.listActionHosts)
-	on(adminapi.GetFacets.Call, h.facets)
-	on(adminapi.ExportAgents.Call, h.exportAgents)
-	on(adminapi.GetSeries.Call, h.series)
-	on(adminapi.GetAttention.Call, h.attention)
-	on(adminapi.ListViews.Call, h.listViews)
-	on(adminapi.SaveView.Call, h.saveView)
-	on(adminapi.DeleteView.Call, h.deleteView)
-	on(adminapi.GetServerSettings.Call, h.settings)
-	on(adminapi.GetMetrics.Call, func(c *gin.Context) error { h.Metrics.ServeHTTP(c.Writer, c.Request); return nil })
-	h.routeRollouts(on)
-	h.routeGroups(on)
-	h.routeFleets(on)
-	on(adminapi.ConvertFleets.Call, h.convertFleets) // of a Kubernetes API server, which has no key
-	h.routeComponents(on)
-
-	h.routeInfra(on)
-	h.routeSetup(on)
-	on(adminapi.GetAgentStatus.Call, h.agentStatus)
-	on(adminapi.ListAgents.Call, h.listAgents)
-	on(adminapi.GetAgentsByActions.Call, h.agentsOfActions) // as /agents/actions; both are in Kibana
-	on(adminapi.ListAgentTags.Call, h.agentTags)
-	on(adminapi.GetAgent.Call, h.getAgent)
-	on(adminapi.UpgradeAgent.Call, h.upgradeAgent)
-	on(adminapi.UnenrollAgent.Call, h.unenrollAgent)
-	on(adminapi.RollbackAgent.Call, h.rollbackAgent)
-	on(adminapi.BulkUpgradeAgents.Call, h.bulkUpgrade)
-	on(adminapi.BulkRollbackAgents.Call, h.bulkRollback)
-	on(adminapi.BulkUnenrollAgents.Call, h.bulkUnenroll)
-	on(adminapi.ListActionStatus.Call, h.actionStatus)
-	on(adminapi.ListAvailableVersions.Call, h.availableVersions)
-	on(adminapi.CancelAction.Call, h.cancelAction)
-	h.routeUploads(on)
-	h.routeAgentChanges(on)
-	on(adminapi.ListEnrollmentKeys.Call, h.listKeys)
-	on(adminapi.CreateEnrollmentKey.Call, h.createKey)
-	on(adminapi.GetEnrollmentKey.Call, h.getKey)
-	on(adminapi.RevokeEnrollmentKey.Call, h.revokeKey)
-	h.routePolicies(on)
+	for _, route := range []func(bind){
+		h.routeServers, h.routeKeys, h.routePackages, h.routeActions, h.routeAgents, h.routeAgentChanges, h.routeUploads, h.routeComponents,
+		h.routeRollouts, h.routeGroups, h.routeFleets, h.routeIncidents, h.routeWebhooks, h.routePolicies, h.routeInfra, h.routeSetup,
+	} {
+		route(on)
+	}
 	for _, call := range adminapi.Calls() {
 		if !bound[call] {
 			panic("admin: the operation " + call.ID + " has no handler")
@@ -216,7 +151,7 @@ func (h *Handlers) routes() *gin.Engine {
 	return e
 }
 
-// bind binds an operation to its handler.
+// bind binds an operation to its handler. Each area of operations has a function route in the file of its name.
 type bind func(*adminapi.Call, func(*gin.Context) error)
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
@@ -248,60 +183,6 @@ func (h *Handlers) checks(call *adminapi.Call) []gin.HandlerFunc {
 		checks = append(checks, func(c *gin.Context) { h.checkQuery(c, call) })
 	}
 	return checks
-}
-
-// routeRollouts adds the routes of rollouts, guard rails, incidents and webhooks.
-func (h *Handlers) routeRollouts(on bind) {
-	on(adminapi.ListRollouts.Call, h.listRollouts)
-	on(adminapi.CreateRollout.Call, h.createRollout)
-	on(adminapi.DryRunRollout.Call, h.dryRunRollout)
-	on(adminapi.GetRolloutGrid.Call, h.rolloutGrid)
-	on(adminapi.GetRollout.Call, h.getRollout)
-	on(adminapi.DeleteRollout.Call, h.deleteRollout)
-	on(adminapi.PreviewRollout.Call, h.previewRollout)
-	on(adminapi.GetRolloutPreview.Call, h.getRolloutPreview)
-	on(adminapi.ListPreviewConfigs.Call, h.listPreviewConfigs)
-	on(adminapi.StartRollout.Call, h.startRollout)
-	on(adminapi.PauseRollout.Call, h.pauseRollout)
-	on(adminapi.ResumeRollout.Call, h.command((*rollout.Service).Resume))
-	on(adminapi.ForceRollout.Call, h.command((*rollout.Service).Force))
-	on(adminapi.ApproveRollout.Call, h.command((*rollout.Service).Approve))
-	on(adminapi.PromoteRollout.Call, h.command((*rollout.Service).Promote))
-	on(adminapi.CancelRollout.Call, h.cancelRollout)
-	on(adminapi.AdjustRollout.Call, h.adjustRollout)
-	on(adminapi.RetryTargets.Call, h.retryTargets)
-	on(adminapi.SkipTargets.Call, h.skipTargets)
-	on(adminapi.RollbackRollout.Call, h.rollbackRollout)
-	on(adminapi.ListTargets.Call, h.listTargets)
-	on(adminapi.RetryTarget.Call, h.retryTarget)
-	on(adminapi.ListAudit.Call, h.listAudit)
-	on(adminapi.ExplainAgent.Call, h.explainAgent)
-	on(adminapi.GetTimeline.Call, h.timeline)
-	on(adminapi.GetFailures.Call, h.failures)
-	on(adminapi.SeeFailures.Call, h.seeFailures)
-
-	on(adminapi.GetExposure.Call, h.getExposure)
-	on(adminapi.SetExposure.Call, h.setExposure)
-	on(adminapi.ListFreezes.Call, h.listFreezes)
-	on(adminapi.CreateFreeze.Call, h.createFreeze)
-	on(adminapi.ChangeFreeze.Call, h.changeFreeze)
-	on(adminapi.DeleteFreeze.Call, h.deleteFreeze)
-	on(adminapi.ListUpgradeManifests.Call, h.listUpgradeManifests)
-	on(adminapi.GetUpgradeManifest.Call, h.getUpgradeManifest)
-	on(adminapi.PreviewConfig.Call, h.previewConfig)
-
-	on(adminapi.ListIncidents.Call, h.listIncidents)
-	on(adminapi.ResolveIncidents.Call, h.resolveIncidents)
-	on(adminapi.AckIncident.Call, h.changeIncident((*incident.Service).Ack))
-	on(adminapi.ResolveIncident.Call, h.changeIncident((*incident.Service).Resolve))
-	on(adminapi.ListWebhooks.Call, h.listWebhooks)
-	on(adminapi.CreateWebhook.Call, h.createWebhook)
-	on(adminapi.DeleteWebhook.Call, h.deleteWebhook)
-	on(adminapi.TestWebhook.Call, h.testWebhook)
-	on(adminapi.EnableWebhook.Call, h.disable(false))
-	on(adminapi.DisableWebhook.Call, h.disable(true))
-	on(adminapi.ListDeadLetters.Call, h.listDeadLetters)
-	on(adminapi.Redeliver.Call, h.redeliver)
 }
 
 // secure sets the headers of every answer, also of errors and of the UI: a browser uses

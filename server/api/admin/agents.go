@@ -20,6 +20,31 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
+// routeAgents adds the routes of agents.
+func (h *Handlers) routeAgents(on bind) {
+	on(adminapi.SuggestQuery.Call, h.suggest)
+	on(adminapi.PreviewUpgrade.Call, h.previewUpgrade)
+	on(adminapi.StageVersion.Call, h.stage)
+	on(adminapi.PreviewStage.Call, h.previewStage)
+	on(adminapi.PreviewRollback.Call, h.previewRollback)
+	on(adminapi.PreviewUnenroll.Call, h.previewUnenroll)
+	on(adminapi.GetFacets.Call, h.facets)
+	on(adminapi.ExportAgents.Call, h.exportAgents)
+	on(adminapi.GetAgentStatus.Call, h.agentStatus)
+	on(adminapi.ListAgents.Call, h.listAgents)
+	on(adminapi.ListAgentTags.Call, h.agentTags)
+	on(adminapi.GetAgent.Call, h.getAgent)
+	on(adminapi.UpgradeAgent.Call, h.upgradeAgent)
+	on(adminapi.UnenrollAgent.Call, h.unenrollAgent)
+	on(adminapi.RollbackAgent.Call, h.rollbackAgent)
+	on(adminapi.BulkUpgradeAgents.Call, h.bulkUpgrade)
+	on(adminapi.BulkRollbackAgents.Call, h.bulkRollback)
+	on(adminapi.BulkUnenrollAgents.Call, h.bulkUnenroll)
+	on(adminapi.GetTimeline.Call, h.timeline)
+	on(adminapi.GetFailures.Call, h.failures)
+	on(adminapi.SeeFailures.Call, h.seeFailures)
+}
+
 // maxWindow is how many agents can be paged through, as in Kibana.
 const maxWindow = 10_000
 

@@ -21,6 +21,7 @@ import (
 // routeFleets adds the routes of objects of kind Fleet. Their bodies are bare objects in the shape
 // of Kubernetes', which its tools read.
 func (h *Handlers) routeFleets(on bind) {
+	on(adminapi.ConvertFleets.Call, h.convertFleets) // of a Kubernetes API server, which has no key
 	on(adminapi.ListFleets.Call, h.listFleets)
 	on(adminapi.CreateFleet.Call, h.createFleet)
 	on(adminapi.GetFleet.Call, h.getFleet)

@@ -5,10 +5,19 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/incident"
 	"github.com/muster-fleet/muster/server/rollout"
 )
+
+// routeIncidents adds the routes of incidents.
+func (h *Handlers) routeIncidents(on bind) {
+	on(adminapi.ListIncidents.Call, h.listIncidents)
+	on(adminapi.ResolveIncidents.Call, h.resolveIncidents)
+	on(adminapi.AckIncident.Call, h.changeIncident((*incident.Service).Ack))
+	on(adminapi.ResolveIncident.Call, h.changeIncident((*incident.Service).Resolve))
+}
 
 func (h *Handlers) listIncidents(c *gin.Context) error {
 	state := fleet.IncidentState(c.Query("state"))

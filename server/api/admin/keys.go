@@ -13,6 +13,14 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
+// routeKeys adds the routes of keys.
+func (h *Handlers) routeKeys(on bind) {
+	on(adminapi.ListEnrollmentKeys.Call, h.listKeys)
+	on(adminapi.CreateEnrollmentKey.Call, h.createKey)
+	on(adminapi.GetEnrollmentKey.Call, h.getKey)
+	on(adminapi.RevokeEnrollmentKey.Call, h.revokeKey)
+}
+
 // renderKey returns a key with its token, unless that cannot be shown again.
 func (h *Handlers) renderKey(k fleet.EnrollmentKey) adminapi.EnrollmentKey {
 	out := adminapi.EnrollmentKey{Id: k.ID, Active: k.Active, ApiKeyId: k.ID, Name: k.Name, PolicyId: k.PolicyID, CreatedAt: k.CreatedAt, ExpireAt: k.ExpireAt}

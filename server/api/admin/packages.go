@@ -14,6 +14,20 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
+// routePackages adds the routes of packages.
+func (h *Handlers) routePackages(on bind) {
+	on(adminapi.ListPackages.Call, h.listPackages)
+	on(adminapi.PushPackage.Call, h.pushPackage)
+	on(adminapi.DeletePackage.Call, h.deletePackage)
+	on(adminapi.ListPublisherKeys.Call, h.listPublisherKeys)
+	on(adminapi.AddPublisherKey.Call, h.addPublisherKey)
+	on(adminapi.RemovePublisherKey.Call, h.removePublisherKey)
+	on(adminapi.GetTrust.Call, h.trust)
+	on(adminapi.ListTrustFiles.Call, h.listTrustFiles)
+	on(adminapi.PublishTrustFiles.Call, h.publishTrustFiles)
+	on(adminapi.ListAvailableVersions.Call, h.availableVersions)
+}
+
 func renderPackage(p fleet.Package) adminapi.Package {
 	return adminapi.Package{
 		File: p.File, Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, Os: p.OS, Arch: p.Arch, Size: p.Size,

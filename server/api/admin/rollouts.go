@@ -18,6 +18,43 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
+// routeRollouts adds the routes of rollouts.
+func (h *Handlers) routeRollouts(on bind) {
+	on(adminapi.ListRollouts.Call, h.listRollouts)
+	on(adminapi.CreateRollout.Call, h.createRollout)
+	on(adminapi.DryRunRollout.Call, h.dryRunRollout)
+	on(adminapi.GetRolloutGrid.Call, h.rolloutGrid)
+	on(adminapi.GetRollout.Call, h.getRollout)
+	on(adminapi.DeleteRollout.Call, h.deleteRollout)
+	on(adminapi.PreviewRollout.Call, h.previewRollout)
+	on(adminapi.GetRolloutPreview.Call, h.getRolloutPreview)
+	on(adminapi.ListPreviewConfigs.Call, h.listPreviewConfigs)
+	on(adminapi.StartRollout.Call, h.startRollout)
+	on(adminapi.PauseRollout.Call, h.pauseRollout)
+	on(adminapi.ResumeRollout.Call, h.command((*rollout.Service).Resume))
+	on(adminapi.ForceRollout.Call, h.command((*rollout.Service).Force))
+	on(adminapi.ApproveRollout.Call, h.command((*rollout.Service).Approve))
+	on(adminapi.PromoteRollout.Call, h.command((*rollout.Service).Promote))
+	on(adminapi.CancelRollout.Call, h.cancelRollout)
+	on(adminapi.AdjustRollout.Call, h.adjustRollout)
+	on(adminapi.RetryTargets.Call, h.retryTargets)
+	on(adminapi.SkipTargets.Call, h.skipTargets)
+	on(adminapi.RollbackRollout.Call, h.rollbackRollout)
+	on(adminapi.ListTargets.Call, h.listTargets)
+	on(adminapi.RetryTarget.Call, h.retryTarget)
+	on(adminapi.ListAudit.Call, h.listAudit)
+	on(adminapi.ExplainAgent.Call, h.explainAgent)
+	on(adminapi.GetExposure.Call, h.getExposure)
+	on(adminapi.SetExposure.Call, h.setExposure)
+	on(adminapi.ListFreezes.Call, h.listFreezes)
+	on(adminapi.CreateFreeze.Call, h.createFreeze)
+	on(adminapi.ChangeFreeze.Call, h.changeFreeze)
+	on(adminapi.DeleteFreeze.Call, h.deleteFreeze)
+	on(adminapi.ListUpgradeManifests.Call, h.listUpgradeManifests)
+	on(adminapi.GetUpgradeManifest.Call, h.getUpgradeManifest)
+	on(adminapi.PreviewConfig.Call, h.previewConfig)
+}
+
 // Rollouts and what belongs to them are encoded from the types of package fleet, without a
 // copy: a preview may have 10,000 targets. A test checks that their JSON is that of
 // adminapi's types.

@@ -9,6 +9,18 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
+// routeWebhooks adds the routes of webhooks.
+func (h *Handlers) routeWebhooks(on bind) {
+	on(adminapi.ListWebhooks.Call, h.listWebhooks)
+	on(adminapi.CreateWebhook.Call, h.createWebhook)
+	on(adminapi.DeleteWebhook.Call, h.deleteWebhook)
+	on(adminapi.TestWebhook.Call, h.testWebhook)
+	on(adminapi.EnableWebhook.Call, h.disable(false))
+	on(adminapi.DisableWebhook.Call, h.disable(true))
+	on(adminapi.ListDeadLetters.Call, h.listDeadLetters)
+	on(adminapi.Redeliver.Call, h.redeliver)
+}
+
 // renderWebhook omits the secret, which only the response to its creation shows.
 func renderWebhook(w fleet.Webhook) adminapi.Webhook {
 	out := adminapi.Webhook{Id: w.ID, Name: w.Name, Url: w.URL, Disabled: ptr(w.Disabled), After: w.After, CreatedAt: w.CreatedAt, CreatedBy: w.CreatedBy}

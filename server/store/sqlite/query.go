@@ -3,7 +3,6 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -170,12 +169,17 @@ var columns = map[string]source{
 	"upgrade_details.state":        {column: "f.upgrade_phase"},
 }
 
-// documentFields matches the names of the fields that are read from documents, where the
-// name is the path.
-var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_action_id|upgrade_by|upgrade_ended_at|access_api_key_id|policy_coordinator_idx)$`)
-
-// componentField matches the paths of the fields of components.
-var componentField = regexp.MustCompile(`^(id|type|status|name|version|runtime|upgrade_details\.[a-z_.]+)$`)
+// inDocuments are the names of the fields that documents have values of. A field without a column
+// is read there; its name is the path.
+var inDocuments = func() map[string]bool {
+	names := map[string]bool{}
+	for _, f := range fleet.AgentSchema(nil).Fields {
+		if f.Type != kql.TypeDerived && !f.Constant {
+			names[strings.TrimSuffix(f.Name, fleet.KeywordSuffix)] = true
+		}
+	}
+	return names
+}()
 
 func jsonPath(name string) string { return `$."` + strings.ReplaceAll(name, ".", `"."`) + `"` }
 
@@ -198,11 +202,11 @@ func sourceOf(f *kql.Field) (source, error) {
 	if s, ok := columns[name]; ok {
 		return s, nil
 	}
-	if path, ok := strings.CutPrefix(name, fleet.ComponentsPrefix); ok && componentField.MatchString(path) {
-		return source{path: jsonPath(path), components: true}, nil
-	}
-	if !documentFields.MatchString(name) {
+	if !inDocuments[name] {
 		return source{}, fleet.FieldError("query.kuery", "agents have no field %q that can be queried", f.Name)
+	}
+	if path, ok := strings.CutPrefix(name, fleet.ComponentsPrefix); ok {
+		return source{path: jsonPath(path), components: true}, nil
 	}
 	s := source{
 		path:     jsonPath(name),

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { agent, component, details } from "~/testing/agent";
-import { effectsOf, EVENT_TYPES, freshOf, patchFound } from "./events";
+import { eventTypes } from "./__generated__/planSchema";
+import { effectsOf, freshOf, patchFound } from "./events";
 import { keys } from "./queries";
 import type { Agent, AgentList, FleetEvent } from "./types";
 
@@ -27,7 +28,7 @@ test("an open preview is read again when an upgrade starts or ends, not for each
 });
 
 test("every event type makes something stale or patches something", () => {
-  for (const type of EVENT_TYPES) {
+  for (const type of eventTypes) {
     const { patch, stale, slow = [] } = effectsOf(event(type, "x"));
     expect(patch !== undefined || stale.length + slow.length > 0, type).toBe(true);
   }
@@ -47,7 +48,7 @@ test("progress of a target makes its rollout's targets stale, not the agents", (
   expect(effectsOf(event("agent.upgrade_phase_changed", "a", { rollout_id: "r1" })).slow).toEqual([keys.targets("r1"), keys.grid("r1"), keys.rollout("r1"), keys.why]);
   expect(stale("rollout.progress")).not.toContainEqual(keys.agentPages);
   for (const type of ["rollout.started", "rollout.completed", "rollout.cancelled", "rollout.rollback_completed"]) expect(stale(type), type).toContainEqual(keys.agentPages);
-  for (const type of EVENT_TYPES) expect(stale(type, { rollout_id: "r1" }).flat(), type).not.toContain("rollout-preview");
+  for (const type of eventTypes) expect(stale(type, { rollout_id: "r1" }).flat(), type).not.toContain("rollout-preview");
 });
 
 test("an event without rollouts does not remove the rollout of an agent", () => {

@@ -3,21 +3,6 @@ import type { QueryKey } from "@tanstack/react-query";
 import { keys } from "./queries";
 import type { Agent, AgentList, FleetEvent } from "./types";
 
-/** The event types of the server. EventSource delivers only types that are listened for. */
-export const EVENT_TYPES = [
-  "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.component", "agent.staged", "agent.source", "agent.shared", "agent.unenrolled", "agent.policy",
-  "action.created", "action.result", "action.cancelled",
-  "package.pushed", "package.deleted",
-  "key.created", "key.revoked", "policy.created", "policy.updated", "policy.deleted",
-  "rollout.created", "rollout.started", "rollout.progress", "rollout.paused", "rollout.resumed", "rollout.completed", "rollout.failed",
-  "rollout.cancelled", "rollout.rollback_initiated", "rollout.rollback_completed",
-  "group.created", "group.started", "group.progress", "group.paused", "group.resumed", "group.completed", "group.partial", "group.failed",
-  "group.cancelled", "group.rollback_initiated", "group.rollback_completed",
-  "agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed",
-  "incident.changed", "fleet.changed",
-  "trust.published", "trust.problem", "trust.restored",
-] as const;
-
 /** Events about one target of a rollout. Their effects on the agent itself come as agent.upgrade. */
 const TARGET_EVENTS: readonly string[] = ["agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed"];
 

@@ -1,7 +1,8 @@
 /** The one event stream of the page, and the caches that it keeps fresh. */
 import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
-import { EVENT_TYPES, effectsOf, freshOf, patchFound } from "~/api/events";
+import { eventTypes } from "~/api/__generated__/planSchema";
+import { effectsOf, freshOf, patchFound } from "~/api/events";
 import { keys } from "~/api/queries";
 import type { Agent, AgentList, FleetEvent } from "~/api/types";
 
@@ -76,7 +77,7 @@ export function followEvents(
       const wait = Math.min(REOPEN_MAX_MS, REOPEN_MS * 2 ** failures++);
       timer = setTimeout(connect, wait);
     };
-    for (const type of EVENT_TYPES) source.addEventListener(type, receive as EventListener);
+    for (const type of eventTypes) source.addEventListener(type, receive as EventListener);
     source.addEventListener("reset", (message) => {
       lastSeq = Math.max(lastSeq, Number((message as MessageEvent).lastEventId) || 0);
       void client.invalidateQueries();

@@ -1,4 +1,4 @@
-/** The schemas of plans, of the OpenAPI document. Made by generatePlanSchema.mjs; do not edit. */
+/** The schemas of plans and the types of events, of the OpenAPI document. Made by generatePlanSchema.mjs; do not edit. */
 export interface Schema {
   /** The name of the schema that it is. */
   ref?: string;
@@ -34,3 +34,6 @@ export const schemas: Record<string, Schema> = {
   FailurePolicy: {"type":"string","enum":["partial_ok","rollback_all","manual"],"description":"What happens when a member fails. partial_ok: what is done stays, and no more is started. rollback_all: the member and all before it are rolled back, the last one first. manual: the group pauses for an operator, who resumes, skips or rolls back."},
   GroupMemberPlan: {"type":"object","description":"A member of a group: the plan of one rollout.","properties":{"name":{"type":"string","description":"Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores"},"plan":{"ref":"Plan"},"soak":{"type":"string","description":"How long the group waits after this member"}}},
 };
+
+/** EventSource delivers only types that are listened for. */
+export const eventTypes: readonly string[] = ["agent.enrolled","agent.status","agent.upgrade","agent.watch","agent.component","agent.staged","agent.source","agent.shared","agent.unenrolled","agent.policy","action.created","action.result","action.cancelled","package.pushed","package.deleted","key.created","key.revoked","policy.created","policy.updated","policy.deleted","fleet.changed","trust.published","trust.problem","trust.restored","rollout.created","rollout.started","rollout.progress","rollout.paused","rollout.resumed","rollout.completed","rollout.failed","rollout.cancelled","rollout.rollback_initiated","rollout.rollback_completed","agent.upgrade_started","agent.upgrade_completed","agent.upgrade_phase_changed","incident.changed","group.created","group.started","group.progress","group.paused","group.resumed","group.completed","group.partial","group.failed","group.cancelled","group.rollback_initiated","group.rollback_completed"];
