@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
@@ -44,10 +43,7 @@ const (
 type Guards struct{ Store store.Store }
 
 // Check implements action.Guards.
-func (g Guards) Check(ctx context.Context, given action.GuardedOrder, agents func(func(*fleet.Agent)) error) (expires time.Time, err error) {
-	o := plan.Order{
-		Version: given.Version, From: given.From, To: given.To, OverrideFreeze: given.OverrideFreeze, OverrideExposure: given.OverrideExposure,
-	}
+func (g Guards) Check(ctx context.Context, o plan.Order, agents func(func(*fleet.Agent)) error) (expires time.Time, err error) {
 	freezes, _, err := g.Store.Freezes().List(ctx, 0, 0)
 	if err != nil {
 		return time.Time{}, err
@@ -55,22 +51,22 @@ func (g Guards) Check(ctx context.Context, given action.GuardedOrder, agents fun
 	if err := o.CheckFreezes(freezes); err != nil {
 		return time.Time{}, err
 	}
-	expires = o.Expires(given.Latest, freezes)
+	expires = o.Expires(freezes)
 	rule, err := exposureRule(ctx, g.Store)
 	if err != nil || !rule.Enabled || o.OverrideExposure {
 		return expires, err
 	}
-	tally, err := tallyOf(ctx, g.Store, rule, given.Component, given.Now)
+	tally, err := tallyOf(ctx, g.Store, rule, o.Component, o.Now)
 	if err != nil {
 		return time.Time{}, err
 	}
-	offered, err := offeredBy(ctx, g.Store, given.Component, o.Version, "")
+	offered, err := offeredBy(ctx, g.Store, o.Component, o.Version, "")
 	if err != nil {
 		return time.Time{}, err
 	}
 	var sites [][fleet.MaxLabelLimits]int32
 	err = agents(func(a *fleet.Agent) {
-		if a.Of(given.Component).Version != o.Version && !offered[a.ID] {
+		if a.Of(o.Component).Version != o.Version && !offered[a.ID] {
 			sites = append(sites, tally.Sites(fleet.EncodeLabels(a.Labels())))
 		}
 	})

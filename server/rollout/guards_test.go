@@ -42,7 +42,7 @@ func TestFreezesBindEveryOrder(t *testing.T) {
 	for _, o := range []action.UpgradeOrder{upgradeOf("1.2.0", "b"), single} {
 		_, err := actions.Upgrade(ctx, o)
 		d.wantKind(err, fleet.Conflict, "“Christmas”")
-		if _, err := actions.CheckGuards(ctx, o); err == nil {
+		if err := actions.CheckOrder(ctx, o); err == nil {
 			t.Error("a preview would not name the freeze")
 		}
 	}

@@ -421,23 +421,15 @@ func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder, of asked
 	if err != nil {
 		return err
 	}
-	switch _, refused := h.Actions.CheckGuards(ctx, o); {
+	switch refused := h.Actions.CheckOrder(ctx, o); {
 	case fleet.KindOf(refused) == fleet.Conflict:
 		out.Refused = ptr(refused.Error())
-		var guard *fleet.Error
-		if errors.As(refused, &guard) {
-			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(guard.Code))
+		var why *fleet.Error
+		if errors.As(refused, &why) && (why.Code == string(fleet.WhyFreeze) || why.Code == string(fleet.WhyExposure)) {
+			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(why.Code))
 		}
 	case refused != nil:
 		return refused
-	}
-	if out.Refused == nil {
-		switch refused := h.Actions.CheckOwners(ctx, o); {
-		case fleet.KindOf(refused) == fleet.Conflict:
-			out.Refused = ptr(refused.Error())
-		case refused != nil:
-			return refused
-		}
 	}
 	c.JSON(http.StatusOK, out)
 	return nil

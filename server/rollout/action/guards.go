@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -16,25 +17,32 @@ type Guards interface {
 	// Check returns an error that names the freeze or the budget which forbids the order.
 	// Otherwise it returns when the order expires, which is not after o.Latest. agents calls
 	// its argument with each agent that would be upgraded.
-	Check(ctx context.Context, o GuardedOrder, agents func(func(*fleet.Agent)) error) (expires time.Time, err error)
+	Check(ctx context.Context, o plan.Order, agents func(func(*fleet.Agent)) error) (expires time.Time, err error)
 }
 
-// GuardedOrder is what Guards need to know of an order.
-type GuardedOrder struct {
-	Component, Version string
-	// From and To are when its first and its last agent begin. Latest is when it expires if
-	// no freeze begins before.
-	From, To, Latest time.Time
-	// OverrideFreeze and OverrideExposure are those of the UpgradeOrder.
-	OverrideFreeze, OverrideExposure bool
-	Now                              time.Time
+// CheckOrder returns the error about a freeze, the exposure budget or a declared fleet with which
+// Upgrade refuses the order, nil if it would not.
+func (s *Service) CheckOrder(ctx context.Context, o UpgradeOrder) error {
+	do, _, err := s.upgradeStep(ctx, o)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.allowed(ctx, &o, do)
+	return err
 }
 
-// CheckGuards returns an error that names the freeze or the exposure budget which forbids
-// the order, as Upgrade would, and otherwise when the order expires.
-func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time.Time, err error) {
+// allowed returns when the order expires and which declared fleet it suspends, or an error that
+// names what forbids it.
+func (s *Service) allowed(ctx context.Context, o *UpgradeOrder, do step) (expires time.Time, suspend string, err error) {
+	follow := func(f func(*fleet.Agent)) error {
+		return s.eachVerdict(ctx, o.AgentIDs, do, func(v Verdict) {
+			if v.Err == nil {
+				f(&v.Agent)
+			}
+		})
+	}
 	now := s.Now.UTC()
-	g := GuardedOrder{
+	g := plan.Order{
 		Component: o.Component, Version: o.Version, From: now, To: now, Latest: now.Add(fleet.DefaultExpiration),
 		OverrideFreeze: o.OverrideFreeze, OverrideExposure: o.OverrideExposure, Now: now,
 	}
@@ -42,20 +50,14 @@ func (s *Service) CheckGuards(ctx context.Context, o UpgradeOrder) (expires time
 		g.From, g.To = beginsFrom(*o.StartTime, o.RolloutSeconds, now)
 		g.Latest = o.StartTime.Add(fleet.DefaultExpiration)
 	}
-	if s.Guards == nil || o.Rollback {
-		return g.Latest, nil
-	}
-	return s.Guards.Check(ctx, g, func(f func(*fleet.Agent)) error {
-		do, _, err := s.upgradeStep(ctx, o)
-		if err != nil {
-			return err
+	expires = g.Latest
+	if s.Guards != nil && !o.Rollback {
+		if expires, err = s.Guards.Check(ctx, g, follow); err != nil {
+			return time.Time{}, "", err
 		}
-		return s.eachVerdict(ctx, o.AgentIDs, do, func(v Verdict) {
-			if v.Err == nil {
-				f(&v.Agent)
-			}
-		})
-	})
+	}
+	suspend, err = CheckOwned(ctx, s.Owners, o.claim(), follow)
+	return expires, suspend, err
 }
 
 // beginsFrom returns when the first and the last agent of a scheduled upgrade begin, from

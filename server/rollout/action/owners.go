@@ -92,33 +92,8 @@ func ownerOf(ctx context.Context, owners Owners, component string) (func(*fleet.
 	}, nil
 }
 
-// CheckOwners returns the error with which Upgrade refuses the order because of the declared fleets
-// that its agents belong to, nil if it would not.
-func (s *Service) CheckOwners(ctx context.Context, o UpgradeOrder) error {
-	if s.Owners == nil {
-		return nil
-	}
-	do, _, err := s.upgradeStep(ctx, o)
-	if err != nil {
-		return err
-	}
-	_, err = s.claim(ctx, o.claim(), o.AgentIDs, do)
-	return err
-}
-
 func (o *UpgradeOrder) claim() Claim {
 	return Claim{Component: o.Component, TakeOver: o.TakeOver, Actor: o.Actor, Why: o.Why}
-}
-
-// claim is CheckOwned for the agents of an order that can follow it.
-func (s *Service) claim(ctx context.Context, c Claim, ids []string, do step) (suspend string, err error) {
-	return CheckOwned(ctx, s.Owners, c, func(f func(*fleet.Agent)) error {
-		return s.eachVerdict(ctx, ids, do, func(v Verdict) {
-			if v.Err == nil {
-				f(&v.Agent)
-			}
-		})
-	})
 }
 
 // takeOver suspends the declared fleet that CheckOwned has named.

@@ -61,11 +61,7 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	expires, err := s.CheckGuards(ctx, o)
-	if err != nil {
-		return fleet.Action{}, err
-	}
-	suspend, err := s.claim(ctx, o.claim(), o.AgentIDs, do)
+	expires, suspend, err := s.allowed(ctx, &o, do)
 	if err != nil {
 		return fleet.Action{}, err
 	}

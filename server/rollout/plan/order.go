@@ -9,12 +9,14 @@ import (
 
 // Order is an upgrade that is ordered without a rollout.
 type Order struct {
-	Version string
-	// From and To are when its first and its last agent begin.
-	From, To time.Time
+	Component, Version string // without a component, of the agents themselves
+	// From and To are when its first and its last agent begin. Latest is when it expires if
+	// no freeze begins before.
+	From, To, Latest time.Time
 	// OverrideFreeze and OverrideExposure say that the order is meant in spite of a freeze
 	// or of the exposure budget.
 	OverrideFreeze, OverrideExposure bool
+	Now                              time.Time
 }
 
 // CheckFreezes returns an error if a freeze forbids the order. The rule is that of
@@ -57,14 +59,14 @@ func (o Order) CheckExposure(room *Room, sites [][fleet.MaxLabelLimits]int32) er
 	return e
 }
 
-// Expires returns when hosts that are away can no longer begin the order: at the latest
-// time given, or when the next freeze begins. A host that returns during a freeze would
-// otherwise be upgraded then.
-func (o Order) Expires(latest time.Time, freezes []fleet.Freeze) time.Time {
-	if next := NextFreeze(freezes, o.To); !o.OverrideFreeze && !next.IsZero() && next.Before(latest) {
+// Expires returns when hosts that are away can no longer begin the order: at o.Latest, or
+// when the next freeze begins. A host that returns during a freeze would otherwise be
+// upgraded then.
+func (o Order) Expires(freezes []fleet.Freeze) time.Time {
+	if next := NextFreeze(freezes, o.To); !o.OverrideFreeze && !next.IsZero() && next.Before(o.Latest) {
 		return next
 	}
-	return latest
+	return o.Latest
 }
 
 func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -38,7 +38,8 @@ func TestFreezesForbidOrders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := c.order.Expires(hour(1000), freezes); !got.Equal(c.until) {
+			c.order.Latest = hour(1000)
+			if got := c.order.Expires(freezes); !got.Equal(c.until) {
 				t.Errorf("it expires at %v, want %v", got, c.until)
 			}
 		})
