@@ -14,11 +14,8 @@ import (
 
 func (a *client) newAgentsRollback() *cobra.Command {
 	var (
-		selection agentSelection
-		dryRun    bool
-		forward   bool
-		wait      waitFlags
-		owner     takeOver
+		r       rollbackOrder
+		forward bool
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback {AGENT… | --kuery QUERY}",
@@ -34,31 +31,39 @@ version.`,
 		Example: `  muster agents rollback web-01 web-02 --dry-run
   muster agents rollback --kuery 'agent.version: 1.1.0 and status: (error or degraded)'
   muster agents rollback web-01 --wait`,
-		Args:              selection.validate,
+		Args:              r.selection.validate,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case r.component != "" && forward:
+				return &usageError{errors.New("--forward is for the agents themselves: name the version of the component with --to")}
+			case r.component != "":
+				return r.runComponent(a, cmd, args)
+			case r.to != "":
+				return &usageError{errors.New("--to goes with --component: agents go back to the version that they keep")}
+			}
 			args, err := a.agentIDs(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			preview, err := call(cmd.Context(), a, adminapi.PreviewRollback, adminapi.RollbackPreviewRequest{
-				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), TakeOver: given(owner.name), Forward: &forward,
+				Agents: r.selection.request(args), IncludeInactive: r.selection.includeInactive(), TakeOver: given(r.owner.name), Forward: &forward,
 			})
 			if err != nil {
 				return err
 			}
-			if dryRun {
+			if r.dryRun {
 				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printRollbackPreview(w, preview) })
 			}
 			if preview.Will == 0 {
 				printRollbackPreview(cmd.ErrOrStderr(), preview)
 				return errors.New("none of the agents can be rolled back")
 			}
-			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
-			created, err := ordered(cmd, &owner, func(name *string) (adminapi.ActionsCreated, error) {
+			r.selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
+			created, err := ordered(cmd, &r.owner, func(name *string) (adminapi.ActionsCreated, error) {
 				return call(cmd.Context(), a, adminapi.BulkRollbackAgents, adminapi.BulkRollbackRequest{
-					Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
-					IncludeInactive: selection.includeInactive(),
+					Agents:          r.selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
+					IncludeInactive: r.selection.includeInactive(),
 					TakeOver:        name,
 					Forward:         &forward,
 				})
@@ -67,12 +72,12 @@ version.`,
 				return err
 			}
 			actions := "action " + strings.Join(created.ActionIds, ", ")
-			if !wait.on {
+			if !r.wait.on {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
 					fmt.Fprintf(w, "Rolling back %d of %s: %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), actions)
 				})
 			}
-			if err := a.waitFor(cmd, awaitRollback(preview), wait.timeout, agentEnd("not rolled back")); err != nil {
+			if err := a.waitFor(cmd, awaitRollback(preview), r.wait.timeout, agentEnd("not rolled back")); err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
@@ -80,12 +85,10 @@ version.`,
 			})
 		},
 	}
-	f := cmd.Flags()
-	selection.flags(f)
-	f.BoolVar(&forward, "forward", false, "also go to a later version than the one that runs: the one that a rollback has left")
-	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	owner.flag(a, cmd)
-	wait.flags(f, "every rollback has ended")
+	r.flags(a, cmd)
+	cmd.Flags().BoolVar(&forward, "forward", false, "also go to a later version than the one that runs: the one that a rollback has left")
+	cmd.Flags().StringVar(&r.component, "component", "", "roll back this component of the agents, as muster components rollback does")
+	cmd.Flags().StringVar(&r.to, "to", "", "with --component: version to go back to (default: on each agent the one that it would choose)")
 	return cmd
 }
 

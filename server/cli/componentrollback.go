@@ -14,14 +14,27 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
+// rollbackOrder is an order to roll agents back, or a component of them, as the commands for both
+// give it.
+type rollbackOrder struct {
+	component string // empty: the agents themselves
+	to        string // of a component; empty: the version that each agent would choose
+	selection agentSelection
+	dryRun    bool
+	wait      waitFlags
+	owner     takeOver
+}
+
+func (r *rollbackOrder) flags(a *client, cmd *cobra.Command) {
+	f := cmd.Flags()
+	r.selection.flags(f)
+	f.BoolVar(&r.dryRun, "dry-run", false, "show what would happen and change nothing")
+	r.owner.flag(a, cmd)
+	r.wait.flags(f, "every rollback has ended")
+}
+
 func (a *client) newComponentsRollback() *cobra.Command {
-	var (
-		selection agentSelection
-		to        string
-		dryRun    bool
-		wait      waitFlags
-		owner     takeOver
-	)
+	var r rollbackOrder
 	cmd := &cobra.Command{
 		Use:   "rollback COMPONENT {AGENT… | --kuery QUERY}",
 		Short: "Take a component of agents back to a version that they have kept",
@@ -38,61 +51,63 @@ version.`,
 		Example: `  muster components rollback web-server web-01 web-02 --dry-run
   muster components rollback web-server --kuery 'components.version: 2.5.0' --to 2.4.0
   muster components rollback web-server web-01 --wait`,
-		Args: componentAndAgents(&selection),
+		Args: componentAndAgents(&r.selection),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name := args[0]
-			ids, err := a.agentIDs(cmd.Context(), args[1:])
-			if err != nil {
-				return err
-			}
-			orders, err := a.componentRollbacks(cmd.Context(), name, ids, &selection, to)
-			if err != nil {
-				return err
-			}
-			var preview adminapi.RollbackPreview
-			for i := range orders {
-				o := &orders[i]
-				o.TakeOver = given(owner.name)
-				got, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, *o, name)
-				if err != nil {
-					return err
-				}
-				addRollbacks(&preview, got)
-				if to != "" {
-					o.Agents = selection.requestPreviewed(ids, each(got.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-				}
-			}
-			show := func(w io.Writer) { printComponentRollback(w, name, preview) }
-			if dryRun {
-				return a.show(cmd.OutOrStdout(), preview, show)
-			}
-			if preview.Will == 0 {
-				show(cmd.ErrOrStderr())
-				return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be rolled back on none of the agents", name))
-			}
-			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
-			var created adminapi.ActionsCreated
-			for _, o := range orders {
-				got, err := ordered(cmd, &owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
-					o.TakeOver = fleet
-					return call(cmd.Context(), a, adminapi.UpgradeComponent, o, name)
-				})
-				if err != nil {
-					return err
-				}
-				created.ActionIds = append(created.ActionIds, deref(got.ActionId))
-			}
-			return a.componentOrdered(cmd, name, awaitRollback(preview), wait, "not rolled back", created, fmt.Sprintf("Rolling component %s back on %d of %s: action %s",
-				name, preview.Will, counted(len(preview.Items), "agent"), strings.Join(created.ActionIds, ", ")))
+			r.component = args[0]
+			return r.runComponent(a, cmd, args[1:])
 		},
 	}
-	f := cmd.Flags()
-	selection.flags(f)
-	f.StringVar(&to, "to", "", "version to go back to (default: on each agent the one that it would choose)")
-	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	owner.flag(a, cmd)
-	wait.flags(f, "every rollback has ended")
+	r.flags(a, cmd)
+	cmd.Flags().StringVar(&r.to, "to", "", "version to go back to (default: on each agent the one that it would choose)")
 	return cmd
+}
+
+// runComponent previews the order for a component of the named or selected agents, and gives it.
+func (r *rollbackOrder) runComponent(a *client, cmd *cobra.Command, args []string) error {
+	name := r.component
+	ids, err := a.agentIDs(cmd.Context(), args)
+	if err != nil {
+		return err
+	}
+	orders, err := a.componentRollbacks(cmd.Context(), name, ids, &r.selection, r.to)
+	if err != nil {
+		return err
+	}
+	var preview adminapi.RollbackPreview
+	for i := range orders {
+		o := &orders[i]
+		o.TakeOver = given(r.owner.name)
+		got, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, *o, name)
+		if err != nil {
+			return err
+		}
+		addRollbacks(&preview, got)
+		if r.to != "" {
+			o.Agents = r.selection.requestPreviewed(ids, each(got.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
+		}
+	}
+	show := func(w io.Writer) { printComponentRollback(w, name, preview) }
+	if r.dryRun {
+		return a.show(cmd.OutOrStdout(), preview, show)
+	}
+	if preview.Will == 0 {
+		show(cmd.ErrOrStderr())
+		return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be rolled back on none of the agents", name))
+	}
+	r.selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
+	var created adminapi.ActionsCreated
+	for _, o := range orders {
+		got, err := ordered(cmd, &r.owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
+			o.TakeOver = fleet
+			return call(cmd.Context(), a, adminapi.UpgradeComponent, o, name)
+		})
+		if err != nil {
+			return err
+		}
+		created.ActionIds = append(created.ActionIds, deref(got.ActionId))
+	}
+	return a.componentOrdered(cmd, name, awaitRollback(preview), r.wait, "not rolled back", created, fmt.Sprintf("Rolling component %s back on %d of %s: action %s",
+		name, preview.Will, counted(len(preview.Items), "agent"), strings.Join(created.ActionIds, ", ")))
 }
 
 // componentRollbacks returns an order for each version that agents go back to. An agent that

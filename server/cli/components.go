@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -152,99 +151,6 @@ func componentUpgrade(c adminapi.Component) string {
 	return ""
 }
 
-func (a *client) newComponentsUpgrade() *cobra.Command {
-	var (
-		req           adminapi.ComponentUpgradeRequest
-		selection     agentSelection
-		source, why   string
-		force, dryRun bool
-		wait          waitFlags
-		owner         takeOver
-
-		overFreeze, overExposure bool
-		later                    scheduleFlags
-	)
-	cmd := &cobra.Command{
-		Use:   "upgrade COMPONENT {AGENT… | --kuery QUERY} --version VERSION",
-		Short: "Upgrade a component of agents, or install it for the first time",
-		Long: `Upgrade a component of the agents that are named by id or host name, or that a query
-selects. Their policy must list the component, and they must have reported it.
-
-An agent stops the component, installs the version with its configuration, starts it,
-and observes it, for a minute unless the policy says otherwise. If the version fails, it
-puts the earlier one back. --dry-run shows what would happen to each agent and changes
-nothing. --wait follows the upgrades to their end and exits with 0 only if every agent
-runs the new version.
-
-During a freeze, or if more agents would have the version than the exposure budget
-allows, the order is refused. --override-freeze and --override-exposure order it
-nevertheless; they need --why, which the audit trail keeps.`,
-		Example: `  muster components upgrade web-server web-01 web-02 --version 2.5.0 --dry-run
-  muster components upgrade web-server --kuery 'tags: canary' --version 2.5.0
-  muster components upgrade web-server web-01 --version 2.5.0 --wait`,
-		Args: componentAndAgents(&selection),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if req.Version == "" {
-				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
-			}
-			if (overFreeze || overExposure) && why == "" {
-				return errNoWhy
-			}
-			start, over, err := later.times(wait, time.Now())
-			if err != nil {
-				return &usageError{err}
-			}
-			req.StartTime, req.RolloutDurationSeconds = start, over
-			req.SourceUri, req.Force, req.OverrideFreeze, req.OverrideExposure, req.Why = given(source), given(force), given(overFreeze), given(overExposure), given(why)
-			name := args[0]
-			ids, err := a.agentIDs(cmd.Context(), args[1:])
-			if err != nil {
-				return err
-			}
-			req.Agents, req.IncludeInactive = selection.request(ids), selection.includeInactive()
-			preview, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, req, name)
-			if err != nil {
-				return a.orUnknown(cmd.Context(), name, err)
-			}
-			show := func(w io.Writer) { printComponentPreview(w, name, preview) }
-			if dryRun {
-				return a.show(cmd.OutOrStdout(), preview, show)
-			}
-			if nothingToDo(preview) {
-				return a.showNothingToDo(cmd, preview, "component "+name+" is")
-			}
-			if preview.Will == 0 {
-				show(cmd.ErrOrStderr())
-				return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be upgraded on none of the agents", name))
-			}
-			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
-			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-			created, err := ordered(cmd, &owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
-				req.TakeOver = fleet
-				return call(cmd.Context(), a, adminapi.UpgradeComponent, req, name)
-			})
-			if err != nil {
-				return err
-			}
-			return a.componentOrdered(cmd, name, awaitUpgrade(preview), wait, "not upgraded", created, fmt.Sprintf("Upgrading component %s of %d of %s to %s: action %s",
-				name, preview.Will, counted(len(preview.Items), "agent"), req.Version, deref(created.ActionId)))
-		},
-	}
-	f := cmd.Flags()
-	selection.flags(f)
-	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
-	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
-	f.BoolVar(&force, "force", false, "also a version that is installed, older, or failed on the host before (a host goes down only to a version that it keeps, or that muster package allow-downgrade allows)")
-	f.BoolVar(&overFreeze, "override-freeze", false, "also during a freeze; needs --why")
-	f.BoolVar(&overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
-	f.StringVar(&why, "why", "", "reason for the audit trail")
-	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
-	later.flags(f)
-	owner.flag(a, cmd)
-	wait.flags(f, "every upgrade has ended")
-	return cmd
-}
-
 // componentAndAgents requires a component, and agents that are named or selected.
 func componentAndAgents(selection *agentSelection) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
@@ -293,13 +199,4 @@ func componentOutcome(g adminapi.Agent, name, target string) (phase string, over
 		return phase, false, false
 	}
 	return phase, true, false
-}
-
-func printComponentPreview(w io.Writer, name string, p adminapi.UpgradePreview) {
-	fmt.Fprintf(w, "Component %s would be upgraded to %s on %s, and not on %d.\n", name, p.Version, counted(p.Will, "agent"), p.Wont)
-	printVerdicts(w, p, "HAS", "UPGRADE")
-	printCauses(w, deref(p.Causes), "UPGRADE")
-	if p.Refused != nil {
-		fmt.Fprintf(w, "The order would be refused: %s\n", *p.Refused)
-	}
 }

@@ -41,6 +41,10 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 	o.fails(2, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.5.0", "--override-freeze"}, "--why is missing")
 	o.fails(1, []string{"components", "upgrade", "web-server", "web-01", "--version", "2.6.0"}, "version: no package of component web-server in version 2.6.0 is published (published are 2.5.0)")
 	o.fails(1, []string{"components", "upgrade", "web-server", "db-01", "--version", "2.5.0"}, "can be upgraded on none of the agents", "reports no component web-server")
+	o.fails(1, []string{"agents", "upgrade", "db-01", "--component", "web-server", "--version", "2.5.0"}, "can be upgraded on none of the agents", "reports no component web-server")
+	o.fails(1, []string{"agents", "rollback", "web-01", "--component", "wbe-server", "--to", "2.4.0"}, "no agent runs component wbe-server, but web-server: ")
+	o.fails(2, []string{"agents", "rollback", "web-01", "--component", "web-server", "--forward"}, "--forward is for the agents themselves")
+	o.fails(2, []string{"agents", "rollback", "web-01", "--to", "2.4.0"}, "--to goes with --component")
 	all := []string{"components", "upgrade", "web-server", "--kuery", "*", "--version", "2.5.0"}
 	o.contains(o.run(append(all, "--dry-run")...), "Component web-server would be upgraded to 2.5.0 on 2 agents, and not on 1.", "web-01   2.4.0   yes", "web-02   none    yes", "db-01    none    no        agent "+c.ID+" reports no component web-server")
 

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 func (a *client) newEvents() *cobra.Command {

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
 func (a *client) newExport() *cobra.Command {

@@ -33,8 +33,10 @@ func (a *client) newPackageList() *cobra.Command {
 			if p.Maker != nil {
 				platform += ", Elastic"
 			}
-			return []any{p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
-				firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime)}
+			return []any{
+				p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
+				firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime),
+			}
 		}}.print(w, got.Items)
 		for _, p := range got.Items {
 			if p.Withheld != nil {

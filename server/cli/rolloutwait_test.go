@@ -214,7 +214,7 @@ func TestWaitSaysWhatItWaitedFor(t *testing.T) {
 
 func TestHelpAndPreviewsNameTheWatch(t *testing.T) {
 	var b bytes.Buffer
-	printPreview(&b, adminapi.UpgradePreview{Version: "1.1.0"})
+	printPreview(&b, "", adminapi.UpgradePreview{Version: "1.1.0"})
 	printRolloutPreview(&b, adminapi.RolloutPreview{}, 0)
 	if n := strings.Count(b.String(), "ten minutes"); n != 2 {
 		t.Errorf("the previews name it %d times:\n%s", n, b.String())

@@ -105,7 +105,7 @@ func everyPageOf[T, Out any](ctx context.Context, a *client, op adminapi.Operati
 	q.Set("perPage", fmt.Sprint(size))
 	for page := 1; ; page++ {
 		q.Set("page", fmt.Sprint(page))
-		got, err := ask(ctx, a, adminapi.Operation[adminapi.None, paged[T]]{Call: op.Call}, q, path...)
+		got, err := ask(ctx, a, adminapi.Operation[adminapi.None, paged[T]](op), q, path...)
 		if err != nil {
 			return paged[T]{}, err
 		}
