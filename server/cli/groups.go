@@ -253,6 +253,7 @@ var groupStates = []string{"draft", "running", "paused", "cancelling", "rolling_
 
 func (a *client) newGroupsList() *cobra.Command {
 	return newListed(a, "group", adminapi.ListGroups, groupStates, func(g adminapi.RolloutGroup) string { return string(g.State) }, rows[adminapi.RolloutGroup]{
+		empty:   "no groups: create one with `muster groups create`",
 		heading: "ID\tNAME\tSTATE\tFAILURE POLICY\tMEMBERS\tSTARTED",
 		row: func(g adminapi.RolloutGroup, now time.Time) []any {
 			members := each(g.Members, func(m adminapi.GroupMember) string { return m.Name + " " + spaced(string(m.State)) })

@@ -129,7 +129,6 @@ func newListed[T, Out any](a *client, noun string, op adminapi.Operation[adminap
 			if err != nil {
 				return err
 			}
-			r.empty = fmt.Sprintf("no %ss: create one with `muster %[1]ss create`", noun)
 			return showPaged(a, cmd.OutOrStdout(), got, r)
 		},
 	}
@@ -164,6 +163,7 @@ var rolloutStates = []string{"draft", "running", "paused", "cancelling", "comple
 
 func (a *client) newRolloutsList() *cobra.Command {
 	return newListed(a, "rollout", adminapi.ListRollouts, rolloutStates, func(r adminapi.Rollout) string { return string(r.State) }, rows[adminapi.Rollout]{
+		empty:   "no rollouts: create one with `muster rollouts create`",
 		heading: "ID\tNAME\tFLEET\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED",
 		row: func(r adminapi.Rollout, now time.Time) []any {
 			return []any{r.Id, r.Plan.Name, firstOf(deref(r.Fleet), "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r.StartedAt, now)}
