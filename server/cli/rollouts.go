@@ -92,8 +92,8 @@ func newRolloutsExample() *cobra.Command {
 	return cmd
 }
 
-// inStates reads a list whose states the API does not filter: the newest items in one of the states, or
-// in any if there are none, up to limit.
+// inStates reads the newest items of a list that are in one of the states, or in any if there are none,
+// up to limit. It filters itself, as the API filters the states of rollouts only.
 func inStates[T, Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi.None, Out], states []string, limit int, stateOf func(T) string) (paged[T], error) {
 	all, err := everyPage[T](ctx, a, op, maxListed, nil)
 	if err != nil {
