@@ -63,7 +63,7 @@ func TestLockstepFollowsTheConnectionsOfHosts(t *testing.T) {
 		refusals := func(pre adminapi.RolloutPreview) string {
 			var texts []string
 			if pre.Refusals != nil {
-				for _, r := range *pre.Refusals {
+				for _, r := range pre.Refusals {
 					texts = append(texts, r.Text)
 				}
 			}

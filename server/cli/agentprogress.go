@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // healthOf returns whether an agent is well.
@@ -29,7 +30,7 @@ func progressOf(g adminapi.Agent) string {
 	if g.Progress == nil {
 		return ""
 	}
-	if d := g.UpgradeDetails; d != nil && g.Progress.State == adminapi.ProgressScheduled && describeRetry(d) != "" {
+	if d := g.UpgradeDetails; d != nil && g.Progress.State == fleet.ProgressScheduled && describeRetry(d) != "" {
 		return describeDetails(d) // it has the number of the attempt
 	}
 	return describeProgress(g.Progress)
@@ -39,7 +40,7 @@ func progressOf(g adminapi.Agent) string {
 func describeProgress(p *adminapi.Progress) string {
 	of := " " + p.Version
 	switch {
-	case p.State == adminapi.ProgressRolledBack:
+	case p.State == fleet.ProgressRolledBack:
 		of = " from " + p.Version
 	case deref(p.Rollback):
 		of = " the rollback to " + p.Version

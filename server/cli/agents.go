@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 func (a *client) newAgents() *cobra.Command {
@@ -162,8 +163,8 @@ func printVerdicts(w io.Writer, p adminapi.UpgradePreview, runs, does string) {
 }
 
 // includes are the flags of the choices of causes.
-var includes = map[adminapi.PreviewCauseChoice]string{
-	adminapi.ChoiceForce: "--force", adminapi.ChoiceIncludeInactive: "--inactive", adminapi.ChoiceTakeOver: "--take-over",
+var includes = map[string]string{
+	fleet.ChoiceForce: "--force", fleet.ChoiceIncludeInactive: "--inactive", fleet.ChoiceTakeOver: "--take-over",
 }
 
 // printCauses prints why agents would not follow an order, and remarks, with counts and some hosts.
@@ -179,11 +180,11 @@ func printCauses(w io.Writer, causes []adminapi.PreviewCause, does string) {
 			if c.Will {
 				will = "yes"
 			}
-			hosts := strings.Join(deref(c.Sample), ", ")
-			if c.Count > len(deref(c.Sample)) {
+			hosts := strings.Join(c.Sample, ", ")
+			if c.Count > len(c.Sample) {
 				hosts += ", …"
 			}
-			add(c.Count, will, c.Text, firstOf(includes[deref(c.Choice)], "-"), hosts)
+			add(c.Count, will, c.Text, firstOf(includes[c.Choice], "-"), hosts)
 		}
 	})
 }

@@ -266,8 +266,8 @@ func TestHostNamesInAPlanFile(t *testing.T) {
 	if len(list.Items) != 1 {
 		t.Fatalf("%d rollouts", len(list.Items))
 	}
-	preview := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", list.Items[0].Id)
-	if targets := preview.Item.Targets; len(targets) != 1 || targets[0].AgentId != a.ID {
+	preview := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", list.Items[0].ID)
+	if targets := preview.Item.Targets; len(targets) != 1 || targets[0].AgentID != a.ID {
 		t.Errorf("the targets are %+v", targets)
 	}
 	if got := o.tryWith("version: 1.1.0\nselect: { agents: [web-03] }\n", "rollouts", "create", "--file", "-"); got.code != 1 || !strings.Contains(got.err, "plan.select.agents: there is no agent with the id or host name web-03") {

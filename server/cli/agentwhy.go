@@ -66,8 +66,8 @@ broadest reason. The default is the rollout that the agent is in, or was in last
 
 func printWhy(w io.Writer, e adminapi.Explanation) {
 	fmt.Fprintln(w, e.Summary)
-	if e.RolloutId != nil {
-		fmt.Fprintf(w, "  rollout %s (%s)\n", *e.RolloutId, deref(e.RolloutName))
+	if e.RolloutID != "" {
+		fmt.Fprintf(w, "  rollout %s (%s)\n", e.RolloutID, e.RolloutName)
 	}
 	for _, r := range e.Chain {
 		fmt.Fprintf(w, "  • %s", r.Text)
@@ -82,7 +82,7 @@ func printWhy(w io.Writer, e adminapi.Explanation) {
 		}
 		fmt.Fprintln(w)
 	}
-	if next := deref(e.Next); next != "" {
+	if next := e.Next; next != "" {
 		fmt.Fprintf(w, "Next: %s\n", next)
 	}
 }

@@ -46,5 +46,5 @@ package. The commands that change something take the reason as --why.`,
 
 // trail is how audit entries are shown.
 var trail = rows[adminapi.AuditEntry]{heading: "AT\tWHO\tWHAT\tWHY", row: func(e adminapi.AuditEntry, _ time.Time) []any {
-	return []any{e.At.Local().Format(time.DateTime), e.Actor, e.Text, deref(e.Why)}
+	return []any{e.At.Local().Format(time.DateTime), e.Actor, e.Text, e.Why}
 }}

@@ -36,7 +36,7 @@ func printRule(w io.Writer, r adminapi.ExposureRule) {
 		return
 	}
 	fmt.Fprintf(w, "At most %g %% of the fleet run a version with fewer than %g healthy agent-hours.\n", r.Percent, r.HealthyHours)
-	for _, per := range deref(r.Per) {
+	for _, per := range r.Per {
 		fmt.Fprintf(w, "  and at most %g %% of each %s\n", per.Percent, per.Label)
 	}
 	fmt.Fprintf(w, "Set by %s, %s.\n", r.UpdatedBy, ago(&r.UpdatedAt, time.Now()))
@@ -77,7 +77,7 @@ func (a *client) newExposureSet() *cobra.Command {
 					}
 					labels = append(labels, adminapi.ExposureLabel{Label: label, Percent: n})
 				}
-				req.Per = &labels
+				req.Per = labels
 			}
 			got, err := call(cmd.Context(), a, adminapi.SetExposure, req)
 			if err != nil {

@@ -118,15 +118,15 @@ func thingsOf[T, Out any](a *client, noun string, op adminapi.Operation[adminapi
 }
 
 func (a *client) allRollouts() things {
-	return thingsOf(a, "rollout", adminapi.ListRollouts, func(r adminapi.Rollout) thing { return thing{r.Id, r.Plan.Name, r.CreatedAt} })
+	return thingsOf(a, "rollout", adminapi.ListRollouts, func(r adminapi.Rollout) thing { return thing{r.ID, r.Plan.Name, r.CreatedAt} })
 }
 
 func (a *client) allGroups() things {
-	return thingsOf(a, "group", adminapi.ListGroups, func(g adminapi.RolloutGroup) thing { return thing{g.Id, g.Plan.Name, g.CreatedAt} })
+	return thingsOf(a, "group", adminapi.ListGroups, func(g adminapi.RolloutGroup) thing { return thing{g.ID, g.Plan.Name, g.CreatedAt} })
 }
 
 func (a *client) allIncidents() things {
-	return thingsOf(a, "incident", adminapi.ListIncidents, func(i adminapi.Incident) thing { return thing{i.Id, i.Title, i.OpenedAt} })
+	return thingsOf(a, "incident", adminapi.ListIncidents, func(i adminapi.Incident) thing { return thing{i.ID, i.Title, i.OpenedAt} })
 }
 
 func (a *client) allWebhooks() things {

@@ -21,7 +21,7 @@ func (a *client) newFreezes() *cobra.Command {
 			case !now.Before(f.From):
 				state = "frozen"
 			}
-			return []any{f.Id, f.Name, f.From.Local().Format(time.DateTime), f.To.Local().Format(time.DateTime), state, f.CreatedBy}
+			return []any{f.ID, f.Name, f.From.Local().Format(time.DateTime), f.To.Local().Format(time.DateTime), state, f.CreatedBy}
 		}}.print(w, got.Items)
 	})
 	remove := showing(a, &cobra.Command{
@@ -57,7 +57,7 @@ func (a *client) newFreezesAdd() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Frozen from %s to %s: %s\n", got.Item.From.Local().Format(time.DateTime), got.Item.To.Local().Format(time.DateTime), got.Item.Id)
+				fmt.Fprintf(w, "Frozen from %s to %s: %s\n", got.Item.From.Local().Format(time.DateTime), got.Item.To.Local().Format(time.DateTime), got.Item.ID)
 			})
 		},
 	}

@@ -114,7 +114,7 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if err != nil {
 				return file.locate(err)
 			}
-			id := got.Item.Id
+			id := got.Item.ID
 			switch {
 			case start:
 				return a.previewAndStartGroup(cmd, id, adminapi.StartRolloutRequest{Why: &why}, yes, follow)
@@ -136,7 +136,7 @@ previewed; without a terminal, pass --yes to skip the question.`,
 	return cmd
 }
 
-func groupNameAndID(g adminapi.RolloutGroup) string { return fmt.Sprintf("%q (%s)", g.Plan.Name, g.Id) }
+func groupNameAndID(g adminapi.RolloutGroup) string { return fmt.Sprintf("%q (%s)", g.Plan.Name, g.ID) }
 
 func (a *client) newGroupsPreview() *cobra.Command {
 	return &cobra.Command{
@@ -169,10 +169,10 @@ func (a *client) showGroupPreview(cmd *cobra.Command, id string) error {
 func printGroupPreview(w io.Writer, p adminapi.GroupPreview) {
 	table(w, "MEMBER\tVERSION\tAGENTS\tLEFT OUT\tOFFLINE\tBATCHES\tAT LEAST\tABOUT", func(add func(...any)) {
 		for _, m := range p.Members {
-			add(m.Name, m.Version, m.Targets, m.Skipped, m.Offline, m.Batches, describeDuration(m.AtLeast), describeDuration(m.Estimate))
+			add(m.Name, m.Version, m.Targets, m.Skipped, m.Offline, m.Batches, formatDuration(m.AtLeast.D()), formatDuration(m.Estimate.D()))
 		}
 	})
-	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
+	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", formatDuration(p.AtLeast.D()), formatDuration(p.Estimate.D()))
 	for _, m := range p.Members {
 		for _, text := range m.Warnings {
 			fmt.Fprintf(w, "warning: %s: %s\n", m.Name, text)
@@ -257,7 +257,7 @@ func (a *client) newGroupsList() *cobra.Command {
 		heading: "ID\tNAME\tSTATE\tFAILURE POLICY\tMEMBERS\tSTARTED",
 		row: func(g adminapi.RolloutGroup, now time.Time) []any {
 			members := each(g.Members, func(m adminapi.GroupMember) string { return m.Name + " " + spaced(string(m.State)) })
-			return []any{g.Id, g.Plan.Name, spaced(string(g.State)), g.Plan.FailurePolicy, strings.Join(members, ", "), describeStart(g.StartedAt, now)}
+			return []any{g.ID, g.Plan.Name, spaced(string(g.State)), g.Plan.FailurePolicy, strings.Join(members, ", "), describeStart(g.StartedAt, now)}
 		},
 	})
 }
@@ -272,7 +272,7 @@ func (a *client) newGroupsShow() *cobra.Command {
 }
 
 func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
-	fmt.Fprintf(w, "%s  %s\n", g.Plan.Name, g.Id)
+	fmt.Fprintf(w, "%s  %s\n", g.Plan.Name, g.ID)
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
@@ -280,17 +280,17 @@ func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
 	row("on failure", "%s", g.Plan.FailurePolicy)
 	row("created", "%s by %s", ago(&g.CreatedAt, now), g.CreatedBy)
 	if g.StartedAt != nil {
-		row("started", "%s by %s", ago(g.StartedAt, now), deref(g.StartedBy))
+		row("started", "%s by %s", ago(g.StartedAt, now), g.StartedBy)
 	}
 	if g.EndedAt != nil {
 		row("ended", "%s", ago(g.EndedAt, now))
 	}
 	if g.RollingBack != nil {
-		row("rolled back", "%s by %s: %s", ago(&g.RollingBack.At, now), g.RollingBack.By, deref(g.RollingBack.Why))
+		row("rolled back", "%s by %s: %s", ago(&g.RollingBack.At, now), g.RollingBack.By, g.RollingBack.Why)
 	}
 	if g.Stop != nil {
 		row("stopped", "%s (%s, %s)", g.Stop.Text, g.Stop.By, ago(&g.Stop.At, now))
-	} else if text := deref(g.Waiting); text != "" {
+	} else if text := g.Waiting; text != "" {
 		row("waiting", "%s%s", text, timeLeft(adminapi.Wait{Until: g.Until}, now))
 	}
 	table(w, "MEMBER\tVERSION\tSTATE\tDONE\tFAILED\tROLLOUT\tREMARK", func(add func(...any)) {
@@ -299,7 +299,7 @@ func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
 			if p.Counts != nil {
 				done, bad = fmt.Sprintf("%d/%d", p.Counts.Succeeded, p.Counts.Total), fmt.Sprint(failures(*p.Counts))
 			}
-			add(p.Name, p.Version, spaced(string(p.State)), done, bad, firstOf(deref(m.RolloutId), "-"), memberRemark(p, m))
+			add(p.Name, p.Version, spaced(string(p.State)), done, bad, firstOf(m.RolloutID, "-"), memberRemark(p, m))
 		}
 	})
 	if next := nextGroupStep(g); next != "" {
@@ -309,14 +309,14 @@ func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
 
 func memberRemark(p adminapi.GroupProgress, m adminapi.GroupMember) string {
 	switch {
-	case m.Error != nil:
-		return *m.Error
-	case p.RollbackId != nil:
-		return "rolled back by " + *p.RollbackId
+	case m.Error != "":
+		return m.Error
+	case p.RollbackID != "":
+		return "rolled back by " + p.RollbackID
 	case p.Stop != nil:
 		return p.Stop.Text
 	}
-	if waiting := deref(p.Waiting); len(waiting) > 0 {
+	if waiting := p.Waiting; len(waiting) > 0 {
 		return waiting[0].Text
 	}
 	return ""
@@ -325,13 +325,13 @@ func memberRemark(p adminapi.GroupProgress, m adminapi.GroupMember) string {
 // nextGroupStep returns what an operator does next; empty: nothing.
 func nextGroupStep(g adminapi.GroupStatus) string {
 	switch g.State {
-	case adminapi.GroupDraft:
-		return fmt.Sprintf("Start it with `muster groups start %s`.", g.Id)
-	case adminapi.GroupPaused:
+	case fleet.GroupDraft:
+		return fmt.Sprintf("Start it with `muster groups start %s`.", g.ID)
+	case fleet.GroupPaused:
 		return groupAdvice(g)
-	case adminapi.GroupPartial, adminapi.GroupFailed:
+	case fleet.GroupPartial, fleet.GroupFailed:
 		if g.RollingBack == nil {
-			return fmt.Sprintf("Roll all members back with `muster groups rollback %s`.", g.Id)
+			return fmt.Sprintf("Roll all members back with `muster groups rollback %s`.", g.ID)
 		}
 	}
 	return ""
@@ -339,19 +339,19 @@ func nextGroupStep(g adminapi.GroupStatus) string {
 
 // groupAdvice says how a paused group goes on.
 func groupAdvice(g adminapi.GroupStatus) string {
-	resume, skip := fmt.Sprintf("Resume it with `muster groups resume %s", g.Id), ""
+	resume, skip := fmt.Sprintf("Resume it with `muster groups resume %s", g.ID), ""
 	stop := deref(g.Stop)
-	if stop.Member != nil {
-		skip = fmt.Sprintf(" Leave %s out with `muster groups skip %s %s --why …`.", *stop.Member, g.Id, *stop.Member)
+	if stop.Member != "" {
+		skip = fmt.Sprintf(" Leave %s out with `muster groups skip %s %s --why …`.", stop.Member, g.ID, stop.Member)
 	}
-	back := fmt.Sprintf(" Roll all members back with `muster groups rollback %s`.", g.Id)
+	back := fmt.Sprintf(" Roll all members back with `muster groups rollback %s`.", g.ID)
 	if g.RollingBack != nil {
 		back = ""
 	}
 	switch {
-	case stop.Kind == adminapi.GroupStopFailure && stop.Member != nil && memberState(g, *stop.Member) == adminapi.MemberFailed:
+	case stop.Kind == fleet.GroupStopFailure && stop.Member != "" && memberState(g, stop.Member) == fleet.MemberFailed:
 		return strings.TrimSpace(skip + back)
-	case stop.Kind == adminapi.GroupStopFailure || stop.Kind == adminapi.GroupStopDrift:
+	case stop.Kind == fleet.GroupStopFailure || stop.Kind == fleet.GroupStopDrift:
 		resume += " --why …"
 	}
 	return resume + "`." + skip + back
@@ -370,7 +370,7 @@ func groupLine(g adminapi.GroupStatus) string {
 	members := make([]string, len(g.Progress))
 	for i, p := range g.Progress {
 		members[i] = p.Name + " " + spaced(string(p.State))
-		if p.State == adminapi.MemberRunning && p.Counts != nil {
+		if p.State == fleet.MemberRunning && p.Counts != nil {
 			members[i] += fmt.Sprintf(" (%d of %d done)", p.Counts.Succeeded, p.Counts.Total)
 		}
 	}
@@ -383,7 +383,7 @@ func groupLine(g adminapi.GroupStatus) string {
 
 // groupOutcome is like outcome, for groups.
 func groupOutcome(g adminapi.GroupStatus, interactive bool) (code int, text string) {
-	name := fmt.Sprintf("group %q (%s)", g.Plan.Name, g.Id)
+	name := fmt.Sprintf("group %q (%s)", g.Plan.Name, g.ID)
 	why := ""
 	if g.Stop != nil {
 		why = ": " + trimPeriod(g.Stop.Text)
@@ -391,20 +391,20 @@ func groupOutcome(g adminapi.GroupStatus, interactive bool) (code int, text stri
 		why = ": " + strings.Join(bad, "; ")
 	}
 	switch g.State {
-	case adminapi.GroupCompleted:
+	case fleet.GroupCompleted:
 		return 0, name + " completed: " + counted(len(g.Members), "member")
-	case adminapi.GroupPartial:
+	case fleet.GroupPartial:
 		return exitFailed, name + " ended partial" + why + ". " + nextGroupStep(g)
-	case adminapi.GroupFailed:
+	case fleet.GroupFailed:
 		return exitFailed, trimPeriod(name + " failed" + why + ". " + nextGroupStep(g))
-	case adminapi.GroupRolledBack:
+	case fleet.GroupRolledBack:
 		return exitFailed, name + " was rolled back" + why
-	case adminapi.GroupCancelled:
+	case fleet.GroupCancelled:
 		return exitCancelled, name + " was cancelled"
-	case adminapi.GroupDraft:
+	case fleet.GroupDraft:
 		return 1, name + " is a draft. " + nextGroupStep(g)
-	case adminapi.GroupPaused:
-		if g.Stop != nil && g.Stop.Kind != adminapi.GroupStopOperator {
+	case fleet.GroupPaused:
+		if g.Stop != nil && g.Stop.Kind != fleet.GroupStopOperator {
 			return exitGate, name + " is paused" + why + ". " + groupAdvice(g)
 		}
 		if !interactive {
@@ -417,7 +417,7 @@ func groupOutcome(g adminapi.GroupStatus, interactive bool) (code int, text stri
 // membersWithErrors says what is wrong with each member that has failed, or could not be rolled back.
 func membersWithErrors(g adminapi.GroupStatus) (words []string) {
 	for _, m := range g.Members {
-		if e := deref(m.Error); e != "" {
+		if e := m.Error; e != "" {
 			words = append(words, m.Name+" "+spaced(string(m.State))+" ("+trimPeriod(e)+")")
 		}
 	}
@@ -440,7 +440,7 @@ func (a *client) showOrFollowGroup(cmd *cobra.Command, got adminapi.RolloutGroup
 	if !follow.wait {
 		return a.show(cmd.OutOrStdout(), got, human)
 	}
-	return a.followGroup(cmd, got.Item.Id, follow, groupLines(cmd.ErrOrStderr()))
+	return a.followGroup(cmd, got.Item.ID, follow, groupLines(cmd.ErrOrStderr()))
 }
 
 // groupLines returns a function that prints the progress of a group whenever it changes.
@@ -600,5 +600,5 @@ func (a *client) newGroupsDelete() *cobra.Command {
 
 // completeGroups completes the ids of groups in these states, or of all if there are none.
 func (a *client) completeGroups(states ...string) cobra.CompletionFunc {
-	return completeListed(a, adminapi.ListGroups, states, func(g adminapi.RolloutGroup) (id, state, name string) { return g.Id, string(g.State), g.Plan.Name })
+	return completeListed(a, adminapi.ListGroups, states, func(g adminapi.RolloutGroup) (id, state, name string) { return g.ID, string(g.State), g.Plan.Name })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const groupFile = `name: autumn
@@ -51,7 +52,7 @@ func TestGroupCommandsFromDraftToEnd(t *testing.T) {
 	o.fails(2, []string{"groups", "create", "--file", file, "--start"}, "add --yes")
 	o.fails(2, []string{"groups", "create", "--file", file, "--wait"}, "add --start")
 
-	id := asJSON[adminapi.RolloutGroupItem](o, "groups", "create", "--file", file, "--why", "OPS-7").Item.Id
+	id := asJSON[adminapi.RolloutGroupItem](o, "groups", "create", "--file", file, "--why", "OPS-7").Item.ID
 	o.contains(o.run("groups", "list", "--state", "draft"), id, "autumn", "manual", "db pending, web pending", "not yet")
 	o.fails(2, []string{"groups", "list", "--state", "odd"}, `--state is "odd"`)
 	o.contains(o.run("groups", "show", "autumn"), "state          draft", "on failure     manual", "`muster groups start "+id+"`")
@@ -93,11 +94,11 @@ func TestGroupCommandsFromDraftToEnd(t *testing.T) {
 	o.contains(o.run("audit", id), "OPS-7", "broken disk", "left out db", "some members are completed")
 	o.contains(o.run("rollouts", "list"), "autumn: db", "autumn: web")
 
-	draft := asJSON[adminapi.RolloutGroupItem](o, "groups", "create", "--file", file).Item.Id
+	draft := asJSON[adminapi.RolloutGroupItem](o, "groups", "create", "--file", file).Item.ID
 	if got := asJSON[adminapi.ActionWord](o, "groups", "delete", draft); got.Action != "deleted" {
 		t.Errorf("delete says %+v", got)
 	}
-	if got := asJSON[adminapi.RolloutGroupList](o, "groups", "list"); got.Total != 1 || got.Items[0].State != adminapi.GroupPartial {
+	if got := asJSON[adminapi.RolloutGroupList](o, "groups", "list"); got.Total != 1 || got.Items[0].State != fleet.GroupPartial {
 		t.Errorf("groups are %+v", got)
 	}
 }
@@ -116,7 +117,7 @@ func TestGroupsArePausedAndCancelled(t *testing.T) {
 		t.Fatal(got.err)
 	}
 	o.contains(got.err, "MEMBER", "db", "web")
-	id := asJSON[adminapi.RolloutGroupList](o, "groups", "list").Items[0].Id
+	id := asJSON[adminapi.RolloutGroupList](o, "groups", "list").Items[0].ID
 	o.contains(o.run("groups", "pause", id, "--now", "--why", "lunch"), "Paused group", "muster groups resume "+id)
 	o.fails(6, []string{"groups", "watch", id}, "is paused: first key paused it: lunch", "Resume it with `muster groups resume "+id)
 	o.contains(o.run("groups", "resume", id), "Resumed group")

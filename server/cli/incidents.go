@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 var incidentStates = []string{"open", "acknowledged", "resolved"}
@@ -53,15 +54,15 @@ func (a *client) newIncidentsList() *cobra.Command {
 			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.Incident]{
 				heading: "ID\tSEVERITY\tSTATE\tHOST\tOPENED\tTIMES\tWHAT", empty: "none",
 				row: func(i adminapi.Incident, now time.Time) []any {
-					return []any{i.Id, i.Severity, i.State, firstOf(deref(i.Hostname), deref(i.AgentId), "-"), ago(&i.OpenedAt, now), i.Count, i.Title}
+					return []any{i.ID, i.Severity, i.State, firstOf(i.Hostname, i.AgentID, "-"), ago(&i.OpenedAt, now), i.Count, i.Title}
 				},
 				below: func(w io.Writer, items []adminapi.Incident) {
 					for _, i := range items {
-						if plan := deref(i.RecoveryPlan); plan != "" {
-							fmt.Fprintf(w, "%s  recovery: %s\n", i.Id, plan)
+						if plan := i.RecoveryPlan; plan != "" {
+							fmt.Fprintf(w, "%s  recovery: %s\n", i.ID, plan)
 						}
-						if i.Next != nil && i.State == adminapi.IncidentOpen {
-							fmt.Fprintf(w, "%s  next: %s\n", i.Id, i.Next.Command)
+						if i.Next != nil && i.State == fleet.IncidentOpen {
+							fmt.Fprintf(w, "%s  next: %s\n", i.ID, i.Next.Command)
 						}
 					}
 				},

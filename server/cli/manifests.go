@@ -23,12 +23,12 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 		rows[adminapi.UpgradeManifest]{
 			heading: "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", empty: "no upgrade manifests: `muster manifests example` prints one, and says where it belongs",
 			row: func(m adminapi.UpgradeManifest, _ time.Time) []any {
-				return []any{m.Profile, m.Id, firstOf(m.Version, "-"), migrationWords(m.Migration), deref(m.Description)}
+				return []any{m.Profile, m.ID, firstOf(m.Version, "-"), migrationWords(m.Migration), m.Description}
 			},
 		}.print(w, got.Items)
 		for _, m := range got.Items {
-			if m.Error != nil {
-				fmt.Fprintf(w, "%s/%s cannot be used: %s\n", m.Profile, m.Id, *m.Error)
+			if m.Error != "" {
+				fmt.Fprintf(w, "%s/%s cannot be used: %s\n", m.Profile, m.ID, m.Error)
 			}
 		}
 	})
@@ -43,19 +43,19 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 		},
 	}, adminapi.GetUpgradeManifest, func(w io.Writer, got adminapi.UpgradeManifestItem) {
 		m := got.Item
-		fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.Id, deref(m.Description))
-		fmt.Fprintf(w, "  version    %s\n  from       %s\n  migration  %s\n  hash       %s\n", m.Version, firstOf(deref(m.SourceVersion), "any"), migrationWords(m.Migration), m.ContentHash)
-		for _, art := range deref(m.Artifacts) {
-			fmt.Fprintf(w, "  artifact   %s/%s %s %s\n", firstOf(deref(art.Os), "any"), firstOf(deref(art.Arch), "any"), art.Checksum, deref(art.Url))
+		fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.ID, m.Description)
+		fmt.Fprintf(w, "  version    %s\n  from       %s\n  migration  %s\n  hash       %s\n", m.Version, firstOf(m.Source, "any"), migrationWords(m.Migration), m.ContentHash)
+		for _, art := range m.Artifacts {
+			fmt.Fprintf(w, "  artifact   %s/%s %s %s\n", firstOf(art.OS, "any"), firstOf(art.Arch, "any"), art.Checksum, art.URL)
 		}
-		if m.Component != nil {
-			fmt.Fprintf(w, "  component  %s\n", *m.Component)
+		if m.Component != "" {
+			fmt.Fprintf(w, "  component  %s\n", m.Component)
 		}
-		for _, f := range deref(m.ConfigFiles) {
+		for _, f := range m.ConfigFiles {
 			fmt.Fprintf(w, "  file       %s from %s\n", f.Path, f.Template)
 		}
-		if plan := deref(m.Migration).RecoveryPlan; plan != nil {
-			fmt.Fprintf(w, "  recovery   %s\n", *plan)
+		if plan := m.Migration.RecoveryPlan; plan != "" {
+			fmt.Fprintf(w, "  recovery   %s\n", plan)
 		}
 	})
 	cmd.AddCommand(list, show, a.newManifestsPreview(), newManifestsExample())
@@ -139,9 +139,9 @@ Files of which the server does not know what a host has are shown as new.`,
 	return cmd
 }
 
-func migrationWords(m *adminapi.Migration) string {
-	if m == nil || m.Type == nil {
+func migrationWords(m adminapi.Migration) string {
+	if m.Type == "" {
 		return "none"
 	}
-	return string(*m.Type)
+	return string(m.Type)
 }

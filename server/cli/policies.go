@@ -85,10 +85,10 @@ func (a *client) newPoliciesShow() *cobra.Command {
 // windowOf formats a window as the flag --upgrade-window takes it.
 func windowOf(w adminapi.Window) string {
 	text := w.From + "-" + w.To
-	if days := deref(w.Days); len(days) > 0 {
+	if days := w.Days; len(days) > 0 {
 		text = strings.Join(days, ",") + " " + text
 	}
-	return text + " " + firstOf(deref(w.Zone), "UTC")
+	return text + " " + firstOf(w.Zone, "UTC")
 }
 
 func inWindows(list []adminapi.Window) string {
@@ -112,11 +112,10 @@ func parseWindows(texts []string) ([]adminapi.Window, error) {
 		words := strings.Fields(text)
 		var w adminapi.Window
 		if len(words) > 0 && !strings.Contains(words[0], ":") {
-			days := strings.Split(words[0], ",")
-			w.Days, words = &days, words[1:]
+			w.Days, words = strings.Split(words[0], ","), words[1:]
 		}
 		if len(words) > 1 {
-			w.Zone = &words[1]
+			w.Zone = words[1]
 		}
 		if len(words) > 0 {
 			w.From, w.To, _ = strings.Cut(words[0], "-")

@@ -68,8 +68,8 @@ func (a *client) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 			}
 			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
 				fmt.Fprintf(w, v.done+"\n", nameAndID(got.Item))
-				if got.Item.State == adminapi.RolloutPaused {
-					fmt.Fprintf(w, "It stays paused. Resume it with `muster rollouts resume %s`.\n", got.Item.Id)
+				if got.Item.State == fleet.RolloutPaused {
+					fmt.Fprintf(w, "It stays paused. Resume it with `muster rollouts resume %s`.\n", got.Item.ID)
 				}
 			})
 		},
@@ -98,7 +98,7 @@ that no agent has begun are withdrawn, and upgrades under way still end.`,
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if got.Item.State == adminapi.RolloutPaused {
+				if got.Item.State == fleet.RolloutPaused {
 					fmt.Fprintf(w, "Paused rollout %s. Resume it with `muster rollouts resume %s`.\n", nameAndID(got.Item), args[0])
 					return
 				}
@@ -206,7 +206,7 @@ flight. A paused rollout stays paused.`,
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Adjusted rollout %s. See what changed with `muster rollouts audit %s`.\n", nameAndID(got.Item), got.Item.Id)
+				fmt.Fprintf(w, "Adjusted rollout %s. See what changed with `muster rollouts audit %s`.\n", nameAndID(got.Item), got.Item.ID)
 			})
 		},
 	}
@@ -321,7 +321,7 @@ same rollout.`,
 			if err != nil {
 				return err
 			}
-			id := got.Item.Id
+			id := got.Item.ID
 			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
 				fmt.Fprintf(w, "Rollout %s rolls back %s of %s.\nFollow it with `muster rollouts watch %s`.\n", nameAndID(got.Item), counted(got.Item.Counts.Total, "agent"), args[0], id)
 			})

@@ -13,19 +13,19 @@ import (
 
 // targetVersion describes the version that a rollout moves its agents, or a component, to.
 func targetVersion(r adminapi.Rollout) string {
-	version := deref(r.Plan.Version)
-	if r.RollbackOf != nil {
+	version := r.Plan.Version
+	if r.RollbackOf != "" {
 		version = firstOf(version, "their last healthy versions")
 	}
-	return strings.TrimSpace(deref(r.Plan.Component) + " " + version)
+	return strings.TrimSpace(r.Plan.Component + " " + version)
 }
 
 // nameAndID returns the name of a rollout with its id, or the id alone.
 func nameAndID(r adminapi.Rollout) string {
 	if r.Plan.Name == "" {
-		return r.Id
+		return r.ID
 	}
-	return fmt.Sprintf("%q (%s)", r.Plan.Name, r.Id)
+	return fmt.Sprintf("%q (%s)", r.Plan.Name, r.ID)
 }
 
 func failures(c adminapi.Counts) int { return c.Failed + c.RolledBack }
@@ -34,15 +34,15 @@ func inFlight(c adminapi.Counts) int { return c.Offered + c.Upgrading + c.Verify
 
 // waitsFor returns the first reason why a rollout waits, or what paused it.
 func waitsFor(r adminapi.Rollout, now time.Time) string {
-	waiting := deref(r.Waiting)
+	waiting := r.Waiting
 	switch {
-	case r.State == adminapi.RolloutPaused && r.Stop != nil:
+	case r.State == fleet.RolloutPaused && r.Stop != nil:
 		return spaced(string(r.Stop.Kind))
 	case len(waiting) == 0:
 		return "-"
 	}
-	words := spaced(waiting[0].Code)
-	if waiting[0].Code == string(fleet.WhyBatch) {
+	words := spaced(string(waiting[0].Code))
+	if waiting[0].Code == fleet.WhyBatch {
 		words = waiting[0].Text // agents of a batch, which may be the last one
 	}
 	return words + timeLeft(waiting[0], now)
@@ -80,23 +80,23 @@ func progressLine(r adminapi.Rollout) string {
 	if l := r.Lockstep; l != nil && !ended(r.State) {
 		words = append(words, "phase "+spaced(string(l.Phase)))
 	}
-	if batches := deref(r.Batches); len(batches) > 1 {
+	if batches := r.Batches; len(batches) > 1 {
 		words = append(words, fmt.Sprintf("batch %d of %d", current(batches)+1, len(batches)))
 	}
 	words = append(words, fmt.Sprintf("%d of %d done", c.Succeeded, c.Total))
 	for _, row := range []struct {
 		n    int
 		noun string
-	}{{inFlight(c), "in flight"}, {c.Held, "offline"}, {failures(c), "failed"}, {c.Withdrawn, "withdrawn"}, {deref(c.Refused), "refused"}, {c.Skipped - deref(c.Refused), "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"}} {
+	}{{inFlight(c), "in flight"}, {c.Held, "offline"}, {failures(c), "failed"}, {c.Withdrawn, "withdrawn"}, {c.Refused, "refused"}, {c.Skipped - c.Refused, "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"}} {
 		if row.n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", row.n, row.noun))
 		}
 	}
 	line := strings.Join(words, ", ")
-	if r.Stop != nil && r.State == adminapi.RolloutPaused {
+	if r.Stop != nil && r.State == fleet.RolloutPaused {
 		return line + ": " + r.Stop.Text
 	}
-	if waiting := deref(r.Waiting); len(waiting) > 0 {
+	if waiting := r.Waiting; len(waiting) > 0 {
 		line += "; waiting: " + waiting[0].Text
 		if waiting[0].Until != nil {
 			line += " (until " + waiting[0].Until.Local().Format(time.DateTime) + ")"
@@ -119,43 +119,43 @@ func current(batches []adminapi.Batch) int {
 // printRollout prints one rollout. It shows at most maxBatches batches around the current
 // one, or all if maxBatches is negative.
 func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int) {
-	fmt.Fprintf(w, "%s  %s\n", r.Plan.Name, r.Id)
+	fmt.Fprintf(w, "%s  %s\n", r.Plan.Name, r.ID)
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("state", "%s", r.State)
-	if r.Fleet != nil {
-		row("fleet", "%s, which declares it", *r.Fleet)
+	if r.Fleet != "" {
+		row("fleet", "%s, which declares it", r.Fleet)
 	}
 	row("version", "%s", firstOf(targetVersion(r), "-"))
 	row("strategy", "%s", spaced(string(r.Plan.Strategy.Kind)))
-	if defaults := deref(r.Plan.ServerDefaults); len(defaults) > 0 {
+	if defaults := r.Plan.ServerDefaults; len(defaults) > 0 {
 		row("defaults", "%s: as the server's configuration says", strings.Join(defaults, ", "))
 	}
 	row("created", "%s by %s", ago(&r.CreatedAt, now), r.CreatedBy)
 	if r.StartedAt != nil {
-		row("started", "%s by %s", ago(r.StartedAt, now), deref(r.StartedBy))
+		row("started", "%s by %s", ago(r.StartedAt, now), r.StartedBy)
 	}
 	if r.EndedAt != nil {
 		row("ended", "%s", ago(r.EndedAt, now))
 	}
-	if r.RollbackOf != nil {
-		row("rolls back", "rollout %s", *r.RollbackOf)
+	if r.RollbackOf != "" {
+		row("rolls back", "rollout %s", r.RollbackOf)
 	}
-	if r.RolledBackBy != nil {
-		row("rolled back by", "rollout %s", *r.RolledBackBy)
+	if r.RolledBackBy != "" {
+		row("rolled back by", "rollout %s", r.RolledBackBy)
 	}
 	row("agents", "%s", describeCounts(r.Counts))
-	if stop := r.Stop; stop != nil && r.State == adminapi.RolloutPaused {
+	if stop := r.Stop; stop != nil && r.State == fleet.RolloutPaused {
 		row("paused", "%s (%s, %s)", stop.Text, stop.By, ago(&stop.At, now))
 		if stop.Withdrawn > 0 {
 			row("", "%s withdrawn", counted(stop.Withdrawn, "offer"))
 		}
 	}
 	if p := r.Promoted; p != nil {
-		row("promoted", "%s", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", ago(&p.At, now), p.By, deref(p.Why)), ": "))
+		row("promoted", "%s", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", ago(&p.At, now), p.By, p.Why), ": "))
 	}
-	if r.PauseAsked != nil && r.State == adminapi.RolloutRunning {
+	if r.PauseAsked != nil && r.State == fleet.RolloutRunning {
 		row("pauses", "when this batch has ended, requested by %s", r.PauseAsked.By)
 	}
 	if st := r.Staging; st != nil {
@@ -166,16 +166,16 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 		row("staging", "%s", text)
 	}
 	printLockstep(r, now, row)
-	for _, wait := range deref(r.Waiting) {
+	for _, wait := range r.Waiting {
 		row("waiting", "%s%s", wait.Text, timeLeft(wait, now))
 	}
 	if e := r.Exposure; e != nil {
 		row("exposure", "%s", describeExposure(*e))
 	}
-	if plan := deref(r.Plan.Migration).RecoveryPlan; plan != nil && (failures(r.Counts) > 0 || r.State == adminapi.RolloutPaused) {
-		row("recovery", "%s", *plan)
+	if plan := r.Plan.Migration.RecoveryPlan; plan != "" && (failures(r.Counts) > 0 || r.State == fleet.RolloutPaused) {
+		row("recovery", "%s", plan)
 	}
-	printBatches(w, deref(r.Batches), maxBatches)
+	printBatches(w, r.Batches, maxBatches)
 	for _, next := range nextSteps(r) {
 		fmt.Fprintln(w, next)
 	}
@@ -194,17 +194,17 @@ func printLockstep(r adminapi.Rollout, now time.Time, row func(name, format stri
 	case l.Undo != nil:
 		row("undone", "in the phase %s: %s", spaced(string(l.Undo.In)), l.Undo.Why)
 	}
-	if missing := deref(l.Missing); len(missing) > 0 {
+	if missing := l.Missing; len(missing) > 0 {
 		row("left out", "offline: %s", strings.Join(missing, ", "))
 	}
-	if failed := deref(l.Failed); len(failed) > 0 {
+	if failed := l.Failed; len(failed) > 0 {
 		row("look at", "%s", strings.Join(failed, ", "))
 	}
 }
 
 func ended(s adminapi.RolloutState) bool { return fleet.RolloutState(s).Ended() }
 
-func isLockstep(r adminapi.Rollout) bool { return r.Plan.Strategy.Kind == adminapi.StrategyLockstep }
+func isLockstep(r adminapi.Rollout) bool { return r.Plan.Strategy.Kind == fleet.LockstepStrategy }
 
 func describeCounts(c adminapi.Counts) string {
 	words := []string{fmt.Sprintf("%d of %d done", c.Succeeded, c.Total)}
@@ -220,8 +220,8 @@ func describeCounts(c adminapi.Counts) string {
 		{c.Pending, "pending"},
 		{c.Held, "offline"},
 		{c.Withdrawn, "withdrawn"},
-		{deref(c.Refused), "refused"},
-		{c.Skipped - deref(c.Refused), "skipped"},
+		{c.Refused, "refused"},
+		{c.Skipped - c.Refused, "skipped"},
 		{c.Expired, "expired"},
 		{c.Cancelled, "cancelled"},
 	} {
@@ -282,7 +282,7 @@ func rollbackAdvice(r adminapi.Rollout) string {
 	if isLockstep(r) {
 		return lockstepAdvice(r)
 	}
-	c, command := r.Counts, "`muster rollouts rollback "+r.Id
+	c, command := r.Counts, "`muster rollouts rollback "+r.ID
 	var words []string
 	if n := c.RolledBack; n > 0 {
 		words = append(words, fmt.Sprintf("Watchers put the previous version back on %d: there is nothing to roll back on them.", n))
@@ -300,7 +300,7 @@ func rollbackAdvice(r adminapi.Rollout) string {
 func lockstepAdvice(r adminapi.Rollout) string {
 	l := r.Lockstep
 	switch {
-	case l == nil || l.Phase == adminapi.LockstepVerify:
+	case l == nil || l.Phase == fleet.LockstepVerify:
 		return "It verifies its targets again then; none of them has begun."
 	case l.CommittedAt != nil:
 		return "Components that failed are stopped, or run unwell: mend those hosts. To go back, make a rollout in lockstep to the earlier version."
@@ -310,19 +310,19 @@ func lockstepAdvice(r adminapi.Rollout) string {
 
 // nextSteps returns the commands to run next, which depend on the state.
 func nextSteps(r adminapi.Rollout) []string {
-	id := r.Id
+	id := r.ID
 	switch r.State {
-	case adminapi.RolloutDraft:
+	case fleet.RolloutDraft:
 		return []string{fmt.Sprintf("Start it with `muster rollouts start %s`.", id)}
-	case adminapi.RolloutPaused:
+	case fleet.RolloutPaused:
 		return []string{fmt.Sprintf("Resume it with `muster rollouts resume %s`. %s", id, rollbackAdvice(r))}
-	case adminapi.RolloutRunning:
-		for _, w := range deref(r.Waiting) {
+	case fleet.RolloutRunning:
+		for _, w := range r.Waiting {
 			if w.Code == "approval" {
 				return []string{fmt.Sprintf("Approve it with `muster rollouts approve %s`.", id)}
 			}
 		}
-	case adminapi.RolloutFailed:
+	case fleet.RolloutFailed:
 		return []string{fmt.Sprintf("List the failed agents with `muster rollouts targets %s --state failed,rolled_back`. %s", id, rollbackAdvice(r))}
 	}
 	return nil
@@ -347,15 +347,15 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 		fmt.Fprintf(w, "Selected, but left out: %s.\n", counted(n, "agent"))
 	}
 	if st := p.Staging; st != nil && st.Load > 0 {
-		fmt.Fprintf(w, "First the version is staged on %s, in about %s (%d have it); then they switch to it.\n", counted(st.Load, "agent"), describeDuration(st.Estimate), st.Staged)
+		fmt.Fprintf(w, "First the version is staged on %s, in about %s (%d have it); then they switch to it.\n", counted(st.Load, "agent"), formatDuration(st.Estimate.D()), st.Staged)
 	}
-	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", describeDuration(p.AtLeast), describeDuration(p.Estimate))
-	if defaults := deref(p.ServerDefaults); len(defaults) > 0 {
+	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", formatDuration(p.AtLeast.D()), formatDuration(p.Estimate.D()))
+	if defaults := p.ServerDefaults; len(defaults) > 0 {
 		fmt.Fprintf(w, "By the server's configuration: %s.\n", strings.Join(defaults, ", "))
 	}
-	if p.Component != nil {
+	if p.Component != "" {
 		fmt.Fprintln(w, "Hosts observe the component, for a minute unless their policy says otherwise, and then report the new version.")
-		if slices.ContainsFunc(p.Targets, func(t adminapi.PreviewTarget) bool { return t.Config != nil }) {
+		if slices.ContainsFunc(p.Targets, func(t adminapi.PreviewTarget) bool { return t.Config != "" }) {
 			fmt.Fprintln(w, "The server renders configuration files for them: `muster rollouts preview ROLLOUT --configs` shows what a draft changes.")
 		}
 	} else {
@@ -393,7 +393,7 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	for _, text := range p.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)
 	}
-	for _, refused := range deref(p.Refusals) {
+	for _, refused := range p.Refusals {
 		fmt.Fprintf(w, "a start would be refused: %s\n", refused.Text)
 	}
 }
@@ -403,14 +403,6 @@ func batchCount(n int) string {
 		return "1 batch"
 	}
 	return fmt.Sprintf("%d batches", n)
-}
-
-func describeDuration(text string) string {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return text
-	}
-	return formatDuration(d)
 }
 
 func printSites(w io.Writer, sites []adminapi.SiteBytes) {
@@ -429,8 +421,9 @@ func printSites(w io.Writer, sites []adminapi.SiteBytes) {
 func printSkipped(w io.Writer, skipped []adminapi.SkippedAgent) {
 	counts, first := map[string]int{}, map[string]adminapi.SkippedAgent{}
 	for _, s := range skipped {
-		if counts[s.Code]++; counts[s.Code] == 1 {
-			first[s.Code] = s
+		code := string(s.Code)
+		if counts[code]++; counts[code] == 1 {
+			first[code] = s
 		}
 	}
 	if len(counts) == 0 {
@@ -456,10 +449,10 @@ func printAgents(w io.Writer, p adminapi.RolloutPreview, maxAgents int) {
 			if !t.Online {
 				remark = "offline"
 			}
-			add(t.Hostname, t.AgentId, t.Batch+1, firstOf(t.From, "none"), t.To, remark)
+			add(t.Hostname, t.AgentID, t.Batch+1, firstOf(t.From, "none"), t.To, remark)
 		}
 		for _, s := range p.Skipped[:min(maxAgents, len(p.Skipped))] {
-			add(s.Hostname, s.AgentId, "-", firstOf(s.Version, "none"), "-", s.Text)
+			add(s.Hostname, s.AgentID, "-", firstOf(s.Version, "none"), "-", s.Text)
 		}
 	})
 }
@@ -474,7 +467,7 @@ func printDrift(w io.Writer, d adminapi.Drift) {
 		items []adminapi.DriftItem
 	}{{"+", d.Added}, {"-", d.Removed}, {"~", d.Changed}} {
 		for _, i := range row.items[:min(len(row.items), driftShown)] {
-			fmt.Fprintf(w, "  %s %s (%s): %s\n", row.mark, i.Hostname, i.AgentId, i.Text)
+			fmt.Fprintf(w, "  %s %s (%s): %s\n", row.mark, i.Hostname, i.AgentID, i.Text)
 		}
 		if rest := len(row.items) - driftShown; rest > 0 {
 			fmt.Fprintf(w, "  %s … and %d more\n", row.mark, rest)

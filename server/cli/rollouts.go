@@ -166,7 +166,7 @@ func (a *client) newRolloutsList() *cobra.Command {
 		empty:   "no rollouts: create one with `muster rollouts create`",
 		heading: "ID\tNAME\tFLEET\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED",
 		row: func(r adminapi.Rollout, now time.Time) []any {
-			return []any{r.Id, r.Plan.Name, firstOf(deref(r.Fleet), "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r.StartedAt, now)}
+			return []any{r.ID, r.Plan.Name, firstOf(r.Fleet, "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r.StartedAt, now)}
 		},
 	})
 }
@@ -188,7 +188,7 @@ func (a *client) newRolloutsStatus() *cobra.Command {
 }
 
 // reachedWords is the phase that a target has reached in lockstep.
-func reachedWords(t adminapi.Target) string { return string(deref(t.Reached)) }
+func reachedWords(t adminapi.Target) string { return string(t.Reached) }
 
 var targetStates = []string{"pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled"}
 
@@ -217,7 +217,7 @@ func (a *client) newRolloutsTargets() *cobra.Command {
 				return err
 			}
 			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.Target]{heading: "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", row: func(t adminapi.Target, _ time.Time) []any {
-				return []any{t.Hostname, t.AgentId, t.Batch + 1, t.State, firstOf(reachedWords(t), deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), spaced(deref(t.Code)), "-")}
+				return []any{t.Hostname, t.AgentID, t.Batch + 1, t.State, firstOf(reachedWords(t), t.Phase, "-"), t.From, t.To, t.Attempts, firstOf(t.Error, spaced(string(t.Code)), "-")}
 			}})
 		},
 	}
@@ -266,7 +266,7 @@ func whyFlag(cmd *cobra.Command, why *string) {
 // completeRollouts completes the ids of rollouts in these states, or of all if there are
 // none.
 func (a *client) completeRollouts(states ...string) cobra.CompletionFunc {
-	return completeListed(a, adminapi.ListRollouts, states, func(r adminapi.Rollout) (id, state, name string) { return r.Id, string(r.State), r.Plan.Name })
+	return completeListed(a, adminapi.ListRollouts, states, func(r adminapi.Rollout) (id, state, name string) { return r.ID, string(r.State), r.Plan.Name })
 }
 
 func completeWords(words []string) cobra.CompletionFunc {

@@ -46,7 +46,7 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file, "--name", "to all of the web", "--why", "OPS-7").Item.Id
+	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file, "--name", "to all of the web", "--why", "OPS-7").Item.ID
 	o.contains(o.run("rollouts", "list", "--state", "draft"), id, "to all of the web", "1.1.0", "draft", "not yet")
 	o.contains(o.run("rollouts", "status", "@last"), "state          draft", "`muster rollouts start "+id+"`")
 	hash := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", id).Item.Hash
@@ -109,7 +109,7 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	o.fails(5, []string{"rollouts", "cancel", id, "--now", "--wait", "--timeout", apptest.WaitLimit.String()}, "was cancelled: 0 of 2 agents run 1.1.0")
 	o.fails(5, []string{"rollouts", "watch", id, "-o", "json"}, "was cancelled")
 
-	draft := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.Id
+	draft := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.ID
 	if got := asJSON[adminapi.ActionWord](o, "rollouts", "delete", draft); got.Action != "deleted" {
 		t.Errorf("delete says %+v", got)
 	}
@@ -149,7 +149,7 @@ func TestFollowedRollout(t *testing.T) {
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		s.Enroll("web-01", "1.0.0").MustCheckin(nil)
-		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes").Item.Id
+		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes").Item.ID
 		o.fails(1, []string{"rollouts", "watch", id, "--timeout", "50ms"}, "continues", "`muster rollouts watch "+id+"`")
 		ctx, leave := context.WithCancel(t.Context())
 		out, errOut, ended := o.start(ctx, "", "rollouts", "watch", id)
@@ -164,7 +164,7 @@ func TestFollowedRollout(t *testing.T) {
 			t.Errorf("Ctrl-C gives exit code %d", code)
 		}
 		o.contains(errOut.String(), "rollout "+id+" continues", "muster rollouts watch "+id, "muster rollouts pause "+id+" --now")
-		if r := rolloutOf(o, id); r.State != adminapi.RolloutRunning {
+		if r := rolloutOf(o, id); r.State != fleet.RolloutRunning {
 			t.Errorf("it is %s", r.State)
 		}
 	})
@@ -176,7 +176,7 @@ func TestFollowedRollout(t *testing.T) {
 		a := s.Enroll("web-01", "1.0.0")
 		s.Enroll("web-02", "1.0.0").MustCheckin(nil)
 		a.MustCheckin(nil)
-		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--agents", a.ID, "--max-failures", "1", "--strategy", "all_at_once", "--start", "--yes").Item.Id
+		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--agents", a.ID, "--max-failures", "1", "--strategy", "all_at_once", "--start", "--yes").Item.ID
 		apptest.Eventually(t, "the offer", func() string {
 			if doc := s.Fleet(a.ID); !doc.Upgrading() {
 				return "none yet"
@@ -285,7 +285,7 @@ func TestExposureFreezesAndManifests(t *testing.T) {
 	o.fails(1, []string{"exposure", "set", "--percent", "500"}, "muster: percent: is 500")
 	o.fails(2, []string{"exposure", "set", "--per", "site"}, "--per is")
 
-	id := asJSON[adminapi.FreezeItem](o, "freezes", "add", "end of year", "--from", "2096-12-18", "--to", "2097-01-04 08:00").Item.Id
+	id := asJSON[adminapi.FreezeItem](o, "freezes", "add", "end of year", "--from", "2096-12-18", "--to", "2097-01-04 08:00").Item.ID
 	o.contains(o.run("freezes", "list"), id, "end of year", "later", "first key")
 	o.contains(o.run("freezes", "remove", id), "removed")
 	o.fails(1, []string{"freezes", "remove", id}, "muster freezes list")
@@ -403,7 +403,7 @@ func TestRolloutsPreviewShowsEachDifferenceOnce(t *testing.T) {
 		if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file).Item.Id
+		return asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file).Item.ID
 	}
 	id := draft("web")
 	o.contains(o.run("rollouts", "preview", id), "The server renders configuration files for them: `muster rollouts preview ROLLOUT --configs`")
@@ -442,7 +442,7 @@ func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	o.contains(o.run("status"), "1 open incident: see `muster incidents list`")
 	o.contains(o.run("incidents", "ack", "@last", "--why", "looking"), "acknowledged: web-01 is stalled")
 	o.contains(o.run("incidents", "resolve", i.Title), "resolved")
-	if got := asJSON[adminapi.IncidentList](o, "incidents", "list", "--all"); got.Total != 1 || got.Items[0].State != adminapi.IncidentResolved || *got.Items[0].Acked.Why != "looking" {
+	if got := asJSON[adminapi.IncidentList](o, "incidents", "list", "--all"); got.Total != 1 || got.Items[0].State != fleet.IncidentResolved || got.Items[0].Acked.Why != "looking" {
 		t.Errorf("all are %+v", got)
 	}
 	o.fails(1, []string{"incidents", "ack", "none"}, "none")
@@ -484,7 +484,7 @@ func TestShellCompletionOfRollouts(t *testing.T) {
 	o.login(s)
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web-01", "1.0.0")
-	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.Id
+	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.ID
 	o.contains(o.run("__complete", "rollouts", "start", ""), id+"\tdraft upgrade to 1.1.0")
 	o.contains(o.run("__complete", "rollouts", "targets", id, "--state", ""), "rolled_back")
 	o.contains(o.run("__complete", "rollouts", "rollback", id, "--scope", ""), "failed", "all")

@@ -92,13 +92,13 @@ version failed before are included. While a rollout is active,
 				return file.locate(err)
 			}
 			if start {
-				return a.removeRefused(cmd, got.Item.Id, a.previewAndStart(cmd, got.Item.Id, adminapi.StartRolloutRequest{Why: &why}, yes, &owner, follow))
+				return a.removeRefused(cmd, got.Item.ID, a.previewAndStart(cmd, got.Item.ID, adminapi.StartRolloutRequest{Why: &why}, yes, &owner, follow))
 			}
 			if preview {
-				return a.showPreview(cmd, got.Item.Id, 0)
+				return a.showPreview(cmd, got.Item.ID, 0)
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				id := got.Item.Id
+				id := got.Item.ID
 				fmt.Fprintf(w, "Created draft %s.\nPreview it with `muster rollouts preview %s`, then start it with `muster rollouts start %s`.\n", nameAndID(got.Item), id, id)
 			})
 		},

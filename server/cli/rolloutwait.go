@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // Exit codes of commands that follow a rollout, listed in `muster rollouts --help`, and of
@@ -53,7 +54,7 @@ func (a *client) showOrFollow(cmd *cobra.Command, got adminapi.RolloutItem, foll
 	if !follow.wait {
 		return a.show(cmd.OutOrStdout(), got, human)
 	}
-	return a.follow(cmd, got.Item.Id, follow, lines(cmd.ErrOrStderr()))
+	return a.follow(cmd, got.Item.ID, follow, lines(cmd.ErrOrStderr()))
 }
 
 // follow calls print with a rollout until it ends or needs an operator.
@@ -142,27 +143,27 @@ func (f followed[T]) stopped(ctx context.Context, timeout time.Duration, last st
 // it can act.
 func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	switch r.State {
-	case adminapi.RolloutCompleted:
+	case fleet.RolloutCompleted:
 		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
-	case adminapi.RolloutFailed:
+	case fleet.RolloutFailed:
 		again := ""
-		if deref(r.RollbackOf) == "" {
-			again = fmt.Sprintf(", and try them again with `muster rollouts create --from %s --failed`", r.Id)
+		if r.RollbackOf == "" {
+			again = fmt.Sprintf(", and try them again with `muster rollouts create --from %s --failed`", r.ID)
 		}
 		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s run %s, %s. List them with `muster rollouts targets %s --state %s`%s. %s",
-			nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r), describeFailures(r.Counts), r.Id, failedStates(r.Counts), again, trimPeriod(rollbackAdvice(r)))
-	case adminapi.RolloutRolledBack:
-		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), firstOf(deref(r.RolledBackBy), "another"))
-	case adminapi.RolloutCancelled:
+			nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r), describeFailures(r.Counts), r.ID, failedStates(r.Counts), again, trimPeriod(rollbackAdvice(r)))
+	case fleet.RolloutRolledBack:
+		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), firstOf(r.RolledBackBy, "another"))
+	case fleet.RolloutCancelled:
 		return exitCancelled, fmt.Sprintf("rollout %s was cancelled: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
-	case adminapi.RolloutDraft:
-		return 1, fmt.Sprintf("rollout %s is a draft: start it with `muster rollouts start %s`", nameAndID(r), r.Id)
-	case adminapi.RolloutPaused:
+	case fleet.RolloutDraft:
+		return 1, fmt.Sprintf("rollout %s is a draft: start it with `muster rollouts start %s`", nameAndID(r), r.ID)
+	case fleet.RolloutPaused:
 		return pausedOutcome(r, interactive)
-	case adminapi.RolloutRunning:
-		for _, w := range deref(r.Waiting) {
+	case fleet.RolloutRunning:
+		for _, w := range r.Waiting {
 			if w.Code == "approval" && !interactive {
-				return exitOperator, fmt.Sprintf("rollout %s waits for an approval: %s. Approve it with `muster rollouts approve %s --wait`", nameAndID(r), trimPeriod(w.Text), r.Id)
+				return exitOperator, fmt.Sprintf("rollout %s waits for an approval: %s. Approve it with `muster rollouts approve %s --wait`", nameAndID(r), trimPeriod(w.Text), r.ID)
 			}
 		}
 	}
@@ -172,10 +173,10 @@ func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 // describeFailures says how many targets failed, and how many could not be given the version.
 func describeFailures(c adminapi.Counts) string {
 	var words []string
-	if n := failures(c); n > 0 || deref(c.Refused) == 0 {
+	if n := failures(c); n > 0 || c.Refused == 0 {
 		words = append(words, fmt.Sprintf("%d failed", n))
 	}
-	if n := deref(c.Refused); n > 0 {
+	if n := c.Refused; n > 0 {
 		words = append(words, fmt.Sprintf("%d could not be given it", n))
 	}
 	return strings.Join(words, ", ")
@@ -183,7 +184,7 @@ func describeFailures(c adminapi.Counts) string {
 
 // failedStates are the states of the targets that describeFailures counts.
 func failedStates(c adminapi.Counts) string {
-	if deref(c.Refused) > 0 {
+	if c.Refused > 0 {
 		return "failed,rolled_back,skipped"
 	}
 	return "failed,rolled_back"
@@ -192,17 +193,17 @@ func failedStates(c adminapi.Counts) string {
 func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	stop := deref(r.Stop)
 	switch stop.Kind {
-	case adminapi.StopThreshold, adminapi.StopCanary, adminapi.StopExposure, adminapi.StopDeadline:
-		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`. %s", nameAndID(r), trimPeriod(stop.Text), r.Id, trimPeriod(rollbackAdvice(r)))
-	case adminapi.StopVerify:
-		return exitGate, fmt.Sprintf("rollout %s is paused, and no target has begun: %s. Mend that, then resume it with `muster rollouts resume %s --wait`", nameAndID(r), trimPeriod(stop.Text), r.Id)
-	case adminapi.StopRollback:
+	case fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline:
+		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`. %s", nameAndID(r), trimPeriod(stop.Text), r.ID, trimPeriod(rollbackAdvice(r)))
+	case fleet.StopVerify:
+		return exitGate, fmt.Sprintf("rollout %s is paused, and no target has begun: %s. Mend that, then resume it with `muster rollouts resume %s --wait`", nameAndID(r), trimPeriod(stop.Text), r.ID)
+	case fleet.StopRollback:
 		return 0, "" // it ends when its rollback does
 	}
 	if interactive {
 		return 0, ""
 	}
-	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --wait`", nameAndID(r), firstOf(trimPeriod(stop.Text), "an operator paused it"), r.Id)
+	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --wait`", nameAndID(r), firstOf(trimPeriod(stop.Text), "an operator paused it"), r.ID)
 }
 
 // trimPeriod removes a final period, so that s can stand within a sentence.

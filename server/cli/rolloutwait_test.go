@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func rolloutIn(state adminapi.RolloutState, change ...func(*adminapi.Rollout)) adminapi.Rollout {
-	version := "1.1.0"
-	r := adminapi.Rollout{Id: "r1", State: state, Plan: adminapi.Plan{Name: "x", Version: &version}, Counts: adminapi.Counts{Total: 111, Succeeded: 12, Failed: 2, RolledBack: 1, Upgrading: 5, Pending: 91}}
+	r := adminapi.Rollout{Rollout: fleet.Rollout{
+		ID: "r1", State: state, Plan: fleet.Plan{Name: "x", Version: "1.1.0"}, Counts: fleet.Counts{Total: 111, Succeeded: 12, Failed: 2, RolledBack: 1, Upgrading: 5, Pending: 91},
+	}}
 	for _, f := range change {
 		f(&r)
 	}
@@ -24,13 +27,13 @@ func stopped(kind adminapi.StopKind) func(*adminapi.Rollout) {
 	}
 }
 
-func waiting(code string) func(*adminapi.Rollout) {
+func waiting(code fleet.ReasonCode) func(*adminapi.Rollout) {
 	return func(r *adminapi.Rollout) {
-		r.Waiting = &[]adminapi.Wait{{Code: "batch", Text: "batch 0"}, {Code: code, Text: "something"}}
+		r.Waiting = []fleet.Wait{{Code: "batch", Text: "batch 0"}, {Code: code, Text: "something"}}
 	}
 }
 
-func refused(r *adminapi.Rollout) { r.Counts.Refused, r.Counts.Skipped = new(2), r.Counts.Skipped+2 }
+func refused(r *adminapi.Rollout) { r.Counts.Refused, r.Counts.Skipped = 2, r.Counts.Skipped+2 }
 
 // Scripts depend on the exit codes.
 func TestExitCodeOfAFollowedRollout(t *testing.T) {
@@ -40,27 +43,27 @@ func TestExitCodeOfAFollowedRollout(t *testing.T) {
 		code        int
 		says        string // empty if the command keeps following
 	}{
-		"running":                              {rolloutIn(adminapi.RolloutRunning), false, 0, ""},
-		"cancelling":                           {rolloutIn(adminapi.RolloutCancelling), false, 0, ""},
-		"completed":                            {rolloutIn(adminapi.RolloutCompleted), false, 0, "12 of 111 agents run 1.1.0"},
-		"failed":                               {rolloutIn(adminapi.RolloutFailed), false, 3, "12 of 111 agents run 1.1.0, 3 failed. List them with `muster rollouts targets r1 --state failed,rolled_back`, and try them again with `muster rollouts create --from r1 --failed`"},
-		"failed since a target was refused":    {rolloutIn(adminapi.RolloutFailed, refused), false, 3, "12 of 111 agents run 1.1.0, 3 failed, 2 could not be given it. List them with `muster rollouts targets r1 --state failed,rolled_back,skipped`"},
-		"rolled back":                          {rolloutIn(adminapi.RolloutRolledBack), false, 3, "was rolled back"},
-		"cancelled":                            {rolloutIn(adminapi.RolloutCancelled), false, 5, "was cancelled"},
-		"draft":                                {rolloutIn(adminapi.RolloutDraft), false, 1, "muster rollouts start r1"},
-		"paused by failures":                   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopThreshold)), false, 4, "is paused: It stopped. Resume it with `muster rollouts resume r1 --why"},
-		"paused by failures, interactive":      {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopThreshold)), true, 4, "is paused"},
-		"paused by a canary":                   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopCanary)), false, 4, "is paused"},
-		"paused by the exposure budget":        {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopExposure)), false, 4, "is paused"},
-		"paused by a deadline":                 {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopDeadline)), false, 4, "is paused"},
-		"paused since not all are ready":       {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopVerify)), true, 4, "no target has begun: It stopped. Mend that, then resume it"},
-		"being rolled back":                    {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopRollback)), false, 0, ""},
-		"paused by an operator":                {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopOperator)), false, 6, "muster rollouts resume r1"},
-		"paused by an operator, interactive":   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopOperator)), true, 0, ""},
-		"paused on success":                    {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopSuccess)), false, 6, "is paused"},
-		"waiting for an approval":              {rolloutIn(adminapi.RolloutRunning, waiting("approval")), false, 6, "muster rollouts approve r1"},
-		"waiting for an approval, interactive": {rolloutIn(adminapi.RolloutRunning, waiting("approval")), true, 0, ""},
-		"soaking":                              {rolloutIn(adminapi.RolloutRunning, waiting("soak")), false, 0, ""},
+		"running":                              {rolloutIn(fleet.RolloutRunning), false, 0, ""},
+		"cancelling":                           {rolloutIn(fleet.RolloutCancelling), false, 0, ""},
+		"completed":                            {rolloutIn(fleet.RolloutCompleted), false, 0, "12 of 111 agents run 1.1.0"},
+		"failed":                               {rolloutIn(fleet.RolloutFailed), false, 3, "12 of 111 agents run 1.1.0, 3 failed. List them with `muster rollouts targets r1 --state failed,rolled_back`, and try them again with `muster rollouts create --from r1 --failed`"},
+		"failed since a target was refused":    {rolloutIn(fleet.RolloutFailed, refused), false, 3, "12 of 111 agents run 1.1.0, 3 failed, 2 could not be given it. List them with `muster rollouts targets r1 --state failed,rolled_back,skipped`"},
+		"rolled back":                          {rolloutIn(fleet.RolloutRolledBack), false, 3, "was rolled back"},
+		"cancelled":                            {rolloutIn(fleet.RolloutCancelled), false, 5, "was cancelled"},
+		"draft":                                {rolloutIn(fleet.RolloutDraft), false, 1, "muster rollouts start r1"},
+		"paused by failures":                   {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopThreshold)), false, 4, "is paused: It stopped. Resume it with `muster rollouts resume r1 --why"},
+		"paused by failures, interactive":      {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopThreshold)), true, 4, "is paused"},
+		"paused by a canary":                   {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopCanary)), false, 4, "is paused"},
+		"paused by the exposure budget":        {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopExposure)), false, 4, "is paused"},
+		"paused by a deadline":                 {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopDeadline)), false, 4, "is paused"},
+		"paused since not all are ready":       {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopVerify)), true, 4, "no target has begun: It stopped. Mend that, then resume it"},
+		"being rolled back":                    {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopRollback)), false, 0, ""},
+		"paused by an operator":                {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopOperator)), false, 6, "muster rollouts resume r1"},
+		"paused by an operator, interactive":   {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopOperator)), true, 0, ""},
+		"paused on success":                    {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopSuccess)), false, 6, "is paused"},
+		"waiting for an approval":              {rolloutIn(fleet.RolloutRunning, waiting("approval")), false, 6, "muster rollouts approve r1"},
+		"waiting for an approval, interactive": {rolloutIn(fleet.RolloutRunning, waiting("approval")), true, 0, ""},
+		"soaking":                              {rolloutIn(fleet.RolloutRunning, waiting("soak")), false, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, text := outcome(row.r, row.interactive)
@@ -74,15 +77,15 @@ func TestExitCodeOfAFollowedRollout(t *testing.T) {
 func TestProgressPrintsALineForEachChange(t *testing.T) {
 	var b bytes.Buffer
 	print := lines(&b)
-	r := rolloutIn(adminapi.RolloutRunning, waiting("soak"))
+	r := rolloutIn(fleet.RolloutRunning, waiting("soak"))
 	begun := time.Now()
-	r.Batches = &[]adminapi.Batch{{StartedAt: &begun}, {Index: 1, StartedAt: &begun}, {Index: 2}}
+	r.Batches = []fleet.Batch{{StartedAt: &begun}, {Index: 1, StartedAt: &begun}, {Index: 2}}
 	print(r, begun)
 	print(r, begun.Add(time.Second))
 	r.Counts.Succeeded++
 	print(r, begun.Add(2*time.Second))
-	stopped(adminapi.StopThreshold)(&r)
-	r.State = adminapi.RolloutPaused
+	stopped(fleet.StopThreshold)(&r)
+	r.State = fleet.RolloutPaused
 	print(r, begun.Add(3*time.Second))
 	got := strings.Split(strings.TrimSpace(b.String()), "\n")
 	want := []string{
@@ -103,19 +106,18 @@ func TestProgressPrintsALineForEachChange(t *testing.T) {
 func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	until := now.Add(90 * time.Minute)
-	r := rolloutIn(adminapi.RolloutRunning)
-	r.Waiting = &[]adminapi.Wait{{Code: "approval", Text: "an operator must approve", Until: &until}}
-	why := "OPS-9"
-	r.Fleet, r.Promoted = new("edge"), &adminapi.Decision{By: "ann", At: now, Why: &why}
+	r := rolloutIn(fleet.RolloutRunning)
+	r.Waiting = []fleet.Wait{{Code: "approval", Text: "an operator must approve", Until: &until}}
+	r.Fleet, r.Promoted = "edge", &fleet.Decision{By: "ann", At: now, Why: "OPS-9"}
 	batches := make([]adminapi.Batch, 40)
 	for i := range batches {
-		batches[i] = adminapi.Batch{Index: i, Kind: adminapi.BatchRegular, Counts: adminapi.Counts{Total: 3}}
+		batches[i] = adminapi.Batch{Index: i, Kind: fleet.BatchRegular, Counts: adminapi.Counts{Total: 3}}
 		if i <= 20 {
 			batches[i].StartedAt = &now
 		}
 	}
-	batches[0].Kind = adminapi.BatchCanary
-	r.Batches = &batches
+	batches[0].Kind = fleet.BatchCanary
+	r.Batches = batches
 	var b bytes.Buffer
 	printRollout(&b, r, now, batchesWatched)
 	for _, want := range []string{"fleet          edge, which declares it", " by ann: OPS-9", "an operator must approve, 1 h 30 min", "under way", "not started", "… and 28 more batches", "`muster rollouts approve r1`"} {
@@ -133,9 +135,9 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 	}
 
 	b.Reset()
-	stopped(adminapi.StopThreshold)(&r)
+	stopped(fleet.StopThreshold)(&r)
 	plan := "Restore the volume."
-	r.State, r.Plan.Migration = adminapi.RolloutPaused, &adminapi.Migration{RecoveryPlan: &plan}
+	r.State, r.Plan.Migration = fleet.RolloutPaused, fleet.Migration{RecoveryPlan: plan}
 	printRollout(&b, r, now, 0)
 	for _, want := range []string{"It stopped. (muster", "7 offers withdrawn", plan, "`muster rollouts resume r1`"} {
 		if !strings.Contains(b.String(), want) {
@@ -154,7 +156,7 @@ func TestAdviceOfAStoppedRolloutIsRightForItsState(t *testing.T) {
 		"others run it well":        {adminapi.Counts{RolledBack: 1, Succeeded: 3}, "Watchers put the previous version back on 1: there is nothing to roll back on them. Roll back all 3 that took the version with `muster rollouts rollback r1 --scope all`."},
 		"nothing has begun":         {adminapi.Counts{Pending: 8}, ""},
 	} {
-		if got := rollbackAdvice(adminapi.Rollout{Id: "r1", Counts: row.counts}); got != row.want {
+		if got := rollbackAdvice(adminapi.Rollout{Rollout: fleet.Rollout{ID: "r1", Counts: row.counts}}); got != row.want {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}
@@ -162,11 +164,11 @@ func TestAdviceOfAStoppedRolloutIsRightForItsState(t *testing.T) {
 
 func TestRolloutInLockstepShowsItsPhase(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
-	r := adminapi.Rollout{
-		Id: "r1", State: adminapi.RolloutRunning, Plan: adminapi.Plan{Name: "as one", Strategy: adminapi.Strategy{Kind: adminapi.StrategyLockstep}},
+	r := adminapi.Rollout{Rollout: fleet.Rollout{
+		ID: "r1", State: fleet.RolloutRunning, Plan: adminapi.Plan{Name: "as one", Strategy: adminapi.Strategy{Kind: fleet.LockstepStrategy}},
 		Counts:   adminapi.Counts{Total: 3, Upgrading: 3},
-		Lockstep: &adminapi.RolloutLockstep{Phase: adminapi.LockstepVerifyAgain, Since: now.Add(-time.Minute), Missing: &[]string{"web-9"}},
-	}
+		Lockstep: &adminapi.RolloutLockstep{Phase: fleet.LockstepVerifyAgain, Since: now.Add(-time.Minute), Missing: []string{"web-9"}},
+	}}
 	if got := progressLine(r); !strings.HasPrefix(got, "running, phase verify again, 0 of 3 done") {
 		t.Errorf("its line is %q", got)
 	}
@@ -182,14 +184,13 @@ func TestRolloutInLockstepShowsItsPhase(t *testing.T) {
 	}
 	shows("phase          verify again, since", "left out       offline: web-9")
 	at := now.Add(-time.Second)
-	r.Lockstep.Phase, r.Lockstep.CommittedAt, r.Lockstep.Failed = adminapi.LockstepStart, &at, &[]string{"web-1"}
+	r.Lockstep.Phase, r.Lockstep.CommittedAt, r.Lockstep.Failed = fleet.LockstepStart, &at, []string{"web-1"}
 	shows("there has been no way back since", "look at        web-1")
-	r.State = adminapi.RolloutFailed
+	r.State = fleet.RolloutFailed
 	shows("To go back, make a rollout in lockstep to the earlier version")
-	r.Lockstep = &adminapi.RolloutLockstep{Phase: adminapi.LockstepUndo, Since: now, Undo: &adminapi.Undo{In: adminapi.LockstepStop, Why: "web-2 failed"}}
+	r.Lockstep = &adminapi.RolloutLockstep{Phase: fleet.LockstepUndo, Since: now, Undo: &adminapi.Undo{In: fleet.LockstepStop, Why: "web-2 failed"}}
 	shows("undone         in the phase stop: web-2 failed", "Everything was undone: mend what it names")
-	reached := adminapi.ReachedBackup
-	if got := reachedWords(adminapi.Target{Reached: &reached}); got != "backup" {
+	if got := reachedWords(adminapi.Target{Target: fleet.Target{Reached: agentapi.LockstepBackup}}); got != "backup" {
 		t.Errorf("the phase of a target is %q", got)
 	}
 }
@@ -206,7 +207,7 @@ func TestWaitSaysWhatItWaitedFor(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 
-	r := rolloutIn(adminapi.RolloutRunning, waiting("soak"))
+	r := rolloutIn(fleet.RolloutRunning, waiting("soak"))
 	if got := (followed[adminapi.RolloutItem]{noun: "rollout", id: "r1"}).stopped(t.Context(), time.Minute, progressLine(r)).Error(); !strings.Contains(got, "not ended within 1m0s (running, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0)") {
 		t.Errorf("it says %q", got)
 	}

@@ -125,7 +125,7 @@ func (a *client) newWebhooksDead() *cobra.Command {
 			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.DeadLetter]{
 				heading: "ID\tWEBHOOK\tTYPE\tTRIES\tAT\tERROR", empty: "none",
 				row: func(d adminapi.DeadLetter, _ time.Time) []any {
-					return []any{d.Id, d.WebhookId, d.Type, d.Attempts, d.At.Local().Format(time.DateTime), d.Error}
+					return []any{d.ID, d.WebhookID, d.Type, d.Attempts, d.At.Local().Format(time.DateTime), d.Error}
 				},
 				below: func(w io.Writer, _ []adminapi.DeadLetter) {
 					fmt.Fprintln(w, "Retry one with `muster webhooks redeliver ID`.")

@@ -126,13 +126,17 @@ const (
 
 // CauseCount is how many agents of a preview share a cause.
 type CauseCount struct {
-	Code  string `json:"code"`
+	Code string `json:"code" example:"failed_before"`
+	// As a sentence without the host's name
 	Text  string `json:"text"`
 	Count int    `json:"count"`
-	// Will means that they follow the order, and the text is a remark.
-	Will   bool     `json:"will"`
-	Choice string   `json:"choice,omitempty"`
-	Sample []string `json:"sample,omitempty"` // names of some of the hosts
+	// true: they would follow the order, and the text is a remark
+	Will bool `json:"will"`
+	// Field of the request that includes them anyway; absent: nothing does. An order for agents with
+	// take_over is refused as a whole unless the field has the name of their fleet
+	Choice string `json:"choice,omitempty" schema:"enum=force|include_inactive|take_over"`
+	// Names of up to five of the hosts
+	Sample []string `json:"sample,omitempty"`
 }
 
 const (

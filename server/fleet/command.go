@@ -5,17 +5,17 @@ import "strings"
 // Command is a command that exists for an object, and whether it is possible now. The rules are
 // those by which the command itself is refused.
 type Command struct {
-	Name    string `json:"name"`
+	Name    string `json:"name" example:"pause"`
 	Allowed bool   `json:"allowed"`
-	// Reason is why it is not possible now, as a sentence.
+	// Why it is not possible now
 	Reason string `json:"reason,omitempty"`
-	// Primary marks the one that the state of the object asks for; at most one command has it.
+	// The one that the state of the object asks for
 	Primary bool `json:"primary,omitempty"`
-	// Danger marks commands that stop or change what runs on hosts beyond the plan.
+	// It stops or changes what runs on hosts beyond the plan
 	Danger bool `json:"danger,omitempty"`
-	// NeedsReason: the call is refused without a reason.
+	// The call is refused without why
 	NeedsReason bool `json:"needs_reason,omitempty"`
-	// Warning is what to know before it is given.
+	// What to know before it is given, such as canaries that failed
 	Warning string `json:"warning,omitempty"`
 }
 

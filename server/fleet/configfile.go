@@ -11,12 +11,13 @@ import (
 // ConfigTemplate is a configuration file of a component that the server renders for each
 // host, as an upgrade manifest names it.
 type ConfigTemplate struct {
-	Path string `yaml:"path" json:"path"` // absolute, on the host
-	// Template is the file with the template, below the folder of the manifest.
-	Template string `yaml:"template" json:"template"`
-	// Mode is octal, such as "0640"; empty: 0644.
-	Mode string `yaml:"mode" json:"mode,omitempty"`
-	// Owner and Group are names or numbers; empty: the agent's own.
+	// Absolute, on the host
+	Path string `yaml:"path" json:"path" example:"/etc/web/web.conf"`
+	// The file below the folder of the manifest
+	Template string `yaml:"template" json:"template" example:"2.0.0/web.conf.tmpl"`
+	// Octal; default: 0644
+	Mode string `yaml:"mode" json:"mode,omitempty" example:"\"0640\""`
+	// Name or number; default: the agent's own
 	Owner string `yaml:"owner" json:"owner,omitempty"`
 	Group string `yaml:"group" json:"group,omitempty"`
 }

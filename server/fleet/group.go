@@ -10,20 +10,14 @@ type RolloutGroup struct {
 	ID    string     `json:"id"`
 	State GroupState `json:"state"`
 	Plan  GroupPlan  `json:"plan"`
-	// Members are in the order of Plan.Members.
+	// In the order of the plan
 	Members []GroupMember `json:"members"`
-	// Hash covers the previews of all members. The group was started with it.
-	Hash string `json:"hash,omitempty"`
-	// Generation increases with every operator change.
-	Generation int64 `json:"generation"`
-	// RollingBack is why the members are rolled back, the last one first; nil: they are
-	// not.
-	RollingBack *Decision `json:"rolling_back,omitempty"`
-	// Resume is the order to resume the rollout of the current member too, until it is
-	// carried out.
-	Resume *Decision `json:"resume,omitempty"`
-	// Stop is why it is paused, or why it has ended other than completed.
-	Stop *GroupStop `json:"stop,omitempty"`
+	// Covers the previews of all members; the group was started with it
+	Hash        string     `json:"hash,omitempty"`
+	Generation  int64      `json:"generation"`             // increases with every operator change
+	RollingBack *Decision  `json:"rolling_back,omitempty"` // why the members are rolled back, the last one first; nil: they are not
+	Resume      *Decision  `json:"resume,omitempty"`       // the order to resume the rollout of the current member too, until it is carried out
+	Stop        *GroupStop `json:"stop,omitempty"`         // nil: it is neither paused, nor has it ended other than completed
 
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy string     `json:"created_by"`
@@ -35,26 +29,24 @@ type RolloutGroup struct {
 
 // GroupPlan is what a group does.
 type GroupPlan struct {
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-	// FailurePolicy has no default: what happens to the members that are done is the
-	// decision that a group exists for.
-	FailurePolicy FailurePolicy `json:"failure_policy"`
-	// DesiredVersions is the version of each member, by name.
-	DesiredVersions map[string]string `json:"desired_versions"`
-	// Members are upgraded in this order.
+	Name          string        `json:"name"`
+	Description   string        `json:"description,omitempty"`
+	FailurePolicy FailurePolicy `json:"failure_policy"` // no default: what happens to the members that are done is the decision that a group exists for
+	// The version of each member, by name
+	DesiredVersions map[string]string `json:"desired_versions" example:"{app: 3.0.0, db: 1.2.0}"`
+	// At most 20, in the order of their upgrades
 	Members []GroupMemberPlan `json:"members"`
-	// AcceptDrift starts each later member with the fleet as it is then. Otherwise the
-	// group pauses if that differs from the preview.
+	// Start later members with the fleet as it is then; default: pause if it is not as previewed
 	AcceptDrift bool `json:"accept_drift,omitempty"`
 }
 
 // GroupMemberPlan is one member of a plan.
 type GroupMemberPlan struct {
+	// Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores
 	Name string `json:"name"`
 	Plan Plan   `json:"plan"`
-	// Soak is how long the group waits after this member before it starts the next.
-	Soak Duration `json:"soak,omitempty" zero:"allowed"`
+	// How long the group waits after this member
+	Soak Duration `json:"soak,omitempty" zero:"allowed" example:"1h"`
 }
 
 // FailurePolicy decides what a group does when a member fails.
@@ -107,19 +99,19 @@ func (s GroupState) Ended() bool { return s != GroupDraft && !s.Active() }
 type GroupMember struct {
 	Name  string           `json:"name"`
 	State GroupMemberState `json:"state"`
-	// RolloutID is the rollout of this member, empty before it has begun.
+	// Its rollout, once that has begun
 	RolloutID string `json:"rollout_id,omitempty"`
-	// Hash is that of the member's last preview.
+	// Hash of its last preview
 	Hash string `json:"hash,omitempty"`
-	// AcceptDrift is an operator's consent to start it with the fleet as it is.
+	// An operator accepts that the fleet is not as previewed
 	AcceptDrift bool `json:"accept_drift,omitempty"`
-	// NothingBack means that none of its agents has begun, so that there is nothing to
-	// roll back.
+	// None of its agents has begun
 	NothingBack bool       `json:"nothing_to_roll_back,omitempty"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"` // when its rollout ended
-	Error       string     `json:"error,omitempty"`    // why it failed, or could not be rolled back
-	// Tolerated means that the group goes on although the member has failed: its failures are no
-	// more than its plan tolerates, or an operator has accepted them.
+	// Why it failed, or could not be rolled back
+	Error string `json:"error,omitempty"`
+	// The group goes on although the member has failed: its failures are no more than its plan
+	// tolerates, or an operator has accepted them
 	Tolerated bool `json:"tolerated,omitempty"`
 }
 
@@ -143,12 +135,12 @@ const (
 type GroupStop struct {
 	Kind GroupStopKind `json:"kind"`
 	Text string        `json:"text"` // a sentence
-	By   string        `json:"by"`   // muster, or the operator
-	At   time.Time     `json:"at"`
-	// Member is the member that stopped it, by name; empty: none.
+	// muster, or the operator
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// The member that stopped it
 	Member string `json:"member,omitempty"`
-	// AtOnce means that the rollout of the current member is to pause at once, and not
-	// after its batch.
+	// The rollout of the current member pauses at once, and not after its batch
 	AtOnce bool `json:"at_once,omitempty"`
 }
 
@@ -170,11 +162,12 @@ func (k GroupStopKind) Gate() bool { return k == GroupStopFailure || k == GroupS
 // member may find another fleet.
 type GroupPreview struct {
 	GroupID string               `json:"group_id"`
-	Hash    string               `json:"hash"`
+	Hash    string               `json:"hash" example:"sha256:…"`
 	At      time.Time            `json:"at"`
 	Members []GroupMemberPreview `json:"members"`
-	// AtLeast and Estimate are the sums over the members and their soaks.
-	AtLeast  Duration `json:"at_least"`
+	// The sum over the members and their soaks
+	AtLeast Duration `json:"at_least" example:"1h0m0s"`
+	// The sum over the members and their soaks
 	Estimate Duration `json:"estimate"`
 }
 
@@ -196,26 +189,25 @@ type GroupMemberPreview struct {
 // GroupStatus is a group with the progress of its members.
 type GroupStatus struct {
 	RolloutGroup
+	// In the order of the plan
 	Progress []GroupProgress `json:"progress"`
 	Commands []Command       `json:"commands,omitempty"`
-	// Waiting is what the group waits for or does next, a sentence; empty once it has
-	// ended.
+	// What the group waits for or does next; absent once it has ended
 	Waiting string `json:"waiting,omitempty"`
-	// Until is when the wait ends by itself; nil: not known.
+	// When the wait ends by itself
 	Until *time.Time `json:"until,omitempty"`
 }
 
 // GroupProgress is the progress of one member.
 type GroupProgress struct {
-	Name    string           `json:"name"`
-	State   GroupMemberState `json:"state"`
-	Version string           `json:"version"`
-	// RolloutState, Counts, Stop and Waiting are its rollout's; absent before it exists.
-	RolloutState RolloutState `json:"rollout_state,omitempty"`
-	Counts       *Counts      `json:"counts,omitempty"`
-	Stop         *Stop        `json:"stop,omitempty"`
-	Waiting      []Wait       `json:"waiting,omitempty"`
-	// RollbackID is the rollout that rolls it back.
+	Name         string           `json:"name"`
+	State        GroupMemberState `json:"state"`
+	Version      string           `json:"version"`
+	RolloutState RolloutState     `json:"rollout_state,omitempty"` // absent before the rollout exists, as Counts, Stop and Waiting
+	Counts       *Counts          `json:"counts,omitempty"`
+	Stop         *Stop            `json:"stop,omitempty"`
+	Waiting      []Wait           `json:"waiting,omitempty"`
+	// The rollout that rolls it back
 	RollbackID string `json:"rollback_id,omitempty"`
 }
 

@@ -77,17 +77,15 @@ func (p LockstepPhase) Proceeds() (until agentapi.LockstepPhase, ok bool) {
 type Lockstep struct {
 	Phase LockstepPhase `json:"phase"`
 	Since time.Time     `json:"since"`
-	// Targets is how many go together, set with the phase drain.
+	// Targets that go together; absent before the phase drain
 	Targets int `json:"targets,omitempty"`
-	// CommittedAt is when the phase switch began: from then on the rollout goes through to its
-	// end.
+	// When the phase switch began; absent before
 	CommittedAt *time.Time `json:"committed_at,omitempty"`
 	Undo        *Undo      `json:"undo,omitempty"`
-	// Missing are hosts that were left out because they were away, Failed those that did not
-	// go along to the end, or did not report that they have gone back. Each has at most
-	// MaxLockstepNames.
+	// Hosts that were left out because they were offline, at most 50 entries
 	Missing []string `json:"missing,omitempty"`
-	Failed  []string `json:"failed,omitempty"`
+	// Hosts that were not ready, or did not go along to the end, at most 50 entries
+	Failed []string `json:"failed,omitempty"`
 }
 
 // Undo is why a rollout in lockstep goes back.

@@ -12,40 +12,39 @@ type Plan struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 
-	// Component is the component that the rollout upgrades, or installs for the first time;
-	// empty: the agents themselves.
-	Component string `json:"component,omitempty"`
+	// The component to upgrade, or to install where no version of it is; default: the agents
+	// themselves
+	Component string `json:"component,omitempty" example:"web"`
 
-	// Profile and UpgradeID name an upgrade manifest (upgrades/<profile>/<id>.yaml),
-	// which provides version, artifacts and migration. Without them the plan does.
-	Profile      string `json:"profile,omitempty"`
-	UpgradeID    string `json:"upgrade_id,omitempty"`
-	ManifestHash string `json:"manifest_hash,omitempty"` // sha256:… of the manifest's raw bytes
+	// With upgrade_id, names an upgrade manifest that provides version, artifacts and migration
+	Profile   string `json:"profile,omitempty"`
+	UpgradeID string `json:"upgrade_id,omitempty"`
+	// sha256:… of the manifest's raw bytes
+	ManifestHash string `json:"manifest_hash,omitempty"`
 
-	// Version is the full version to reach. A rollback has none: each of its targets
-	// goes back to its own version.
-	Version string `json:"version,omitempty"`
-	// SourceVersion limits the rollout to agents that run this version; empty: any.
+	// The full version to reach. A rollback has none: each of its targets goes back to its own version
+	Version string `json:"version,omitempty" example:"1.1.0"`
+	// Only agents that run this version; default: any
 	SourceVersion string `json:"source_version,omitempty"`
-	// Artifacts pin what is installed, one for each platform. If absent, they are taken
-	// from the published packages when the rollout is created.
-	Artifacts []Artifact `json:"artifacts,omitempty"`
-	SourceURI string     `json:"source_uri,omitempty"`
-	Force     bool       `json:"force,omitempty"` // UpgradeRequest.Force
-	// RetryFailed includes the hosts on which the version failed before (UpgradeRequest.Retry).
+	// Packages for each platform; default: the published ones
+	Artifacts []Artifact `json:"artifacts,omitempty"` // pinned when the rollout is created
+	// URL that hosts download packages from instead of this server
+	SourceURI string `json:"source_uri,omitempty"`
+	// Also agents that run a later version, or on whose host this one failed before
+	Force bool `json:"force,omitempty"`
+	// Also agents on whose host the version failed before; unlike force it overrides nothing else
 	RetryFailed bool `json:"retry_failed,omitempty"`
 
-	// Variables are for the templates of the component's configuration files: over those of
-	// the policy, below the upgrade manifest's overrides.
-	Variables map[string]string `json:"variables,omitempty"`
+	// For the templates of the component's configuration files, as .Vars: over those of the policy,
+	// below variable_overrides of the upgrade manifest
+	Variables map[string]string `json:"variables,omitempty" schema:"maxProperties=100" example:"{port: '8443'}"`
 
 	Migration Migration `json:"migration,omitzero"`
 	Select    Selector  `json:"select,omitzero"`
-	// LateJoiners decides whether agents that match Select only after the start join:
-	// ignore (the default) or join.
+	// What happens to agents that match only after the start
 	LateJoiners LateJoiners `json:"late_joiners,omitempty"`
-	// Stage decides whether all targets install the version beside the one that runs before
-	// the first is offered it: ahead. Default: each downloads it when it is upgraded.
+	// ahead: all targets install the version beside the one that runs before the first is upgraded;
+	// default: each downloads it when it is upgraded
 	Stage StageMode `json:"stage,omitempty"`
 
 	Strategy Strategy    `json:"strategy"`
@@ -54,22 +53,25 @@ type Plan struct {
 	Health   HealthRule  `json:"health,omitzero"`
 	Pace     Pace        `json:"pace,omitzero"`
 
-	// ServerDefaults are the fields whose values are the server's defaults (rollouts.defaults in
-	// its configuration), such as limits.max_parallel. The server writes it.
-	ServerDefaults []string `json:"server_defaults,omitempty"`
+	// Fields whose values are the server's defaults (rollouts.defaults in its configuration). The
+	// server writes it
+	ServerDefaults []string `json:"server_defaults,omitempty" example:"[limits.max_parallel]"`
 }
 
 // Artifact pins the bytes for one platform.
 type Artifact struct {
-	OS   string `json:"os,omitempty"` // empty: any
+	// default: any
+	OS   string `json:"os,omitempty"`
 	Arch string `json:"arch,omitempty"`
-	// Runtime is how it is run: self (an agent's own package, the default), or process,
-	// systemd or docker for a component.
+	// How it is run; self is the agent's own package, the others are for components. Agents may have
+	// more
 	Runtime Runtime `json:"runtime,omitempty"`
-	URL     string  `json:"url,omitempty"`
-	// Checksum is sha256:… or sha512:… and hex; for docker the image's digest.
-	Checksum string `json:"checksum"`
-	Size     int64  `json:"size,omitempty" zero:"allowed"` // bytes; 0: not known
+	// With docker: the image as name@sha256:…, with the digest in checksum
+	URL string `json:"url,omitempty"`
+	// sha256:… or sha512:… and hex; for docker the digest of the image
+	Checksum string `json:"checksum" example:"sha512:…"`
+	// bytes; absent if unknown
+	Size int64 `json:"size,omitempty" zero:"allowed"`
 }
 
 // Runtime is how an artifact is run.
@@ -118,24 +120,27 @@ func (t MigrationType) Tier() int {
 // Migration describes what the new version does to state. A breaking migration requires
 // a recovery plan, canaries, an approval, and an acknowledgement of the risk.
 type Migration struct {
-	Type                 MigrationType `json:"type,omitempty"` // empty: none
-	RecoveryPlan         string        `json:"recovery_plan,omitempty"`
-	AcknowledgeStateRisk bool          `json:"acknowledge_state_risk,omitempty"`
+	Type MigrationType `json:"type,omitempty"` // empty: none
+	// Required for a breaking migration
+	RecoveryPlan string `json:"recovery_plan,omitempty"`
+	// Required for a breaking migration
+	AcknowledgeStateRisk bool `json:"acknowledge_state_risk,omitempty"`
 }
 
 // Selector chooses the agents that match every part given. A selector without any part
 // is refused: empty never means all.
 type Selector struct {
 	All bool `json:"all,omitempty"` // the whole fleet, chosen explicitly
-	// Kuery is a query in KQL. Unlike a listing of agents it includes inactive agents,
-	// as the other parts do, and leaves out only the unenrolled. It is evaluated when
-	// the rollout is previewed and started, and whenever late joiners are searched for.
-	Kuery    string              `json:"kuery,omitempty"`
-	Agents   []string            `json:"agents,omitempty"`
-	Policies []string            `json:"policies,omitempty"`
-	Labels   map[string][]string `json:"labels,omitempty"`  // label → one of these values; see Agent.Label
-	Exclude  map[string][]string `json:"exclude,omitempty"` // label → none of these values
-	// ExcludeAgents are left out by id.
+	// A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too.
+	// It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes.
+	Kuery    string   `json:"kuery,omitempty" schema:"maxLength=10000"`
+	Agents   []string `json:"agents,omitempty"`
+	Policies []string `json:"policies,omitempty"`
+	// Labels that must have one of these values
+	Labels map[string][]string `json:"labels,omitempty"`
+	// Labels that must have none of these values
+	Exclude map[string][]string `json:"exclude,omitempty"`
+	// Ids of agents that are left out
 	ExcludeAgents []string `json:"exclude_agents,omitempty"`
 }
 
@@ -171,33 +176,38 @@ const (
 // Strategy divides the targets into batches.
 type Strategy struct {
 	Kind StrategyKind `json:"kind"`
-	// BatchSize or BatchPercent (of all targets, rounded up) is the size of a batch;
-	// without either it is DefaultBatchPercent.
-	BatchSize    int     `json:"batch_size,omitempty" zero:"refused"`
+	// The size of a batch; default: 10 % of all targets
+	BatchSize int `json:"batch_size,omitempty" zero:"refused" schema:"minimum=1"` // DefaultBatchPercent
+	// Percentage of all targets, rounded up
 	BatchPercent float64 `json:"batch_percent,omitempty" zero:"refused"`
 
 	Canary *CanaryRule `json:"canary,omitempty"` // for canary, and optionally for rings
 	Rings  *RingRule   `json:"rings,omitempty"`  // for rings
 
-	// For all_at_once, where a date cannot be moved:
-	ForceContinue  bool       `json:"force_continue,omitempty"`  // failures never stop it
-	SkipValidation bool       `json:"skip_validation,omitempty"` // reaching the version is enough
-	Deadline       *time.Time `json:"deadline,omitempty"`        // nothing is offered after it
+	// With all_at_once: failures never pause the rollout
+	ForceContinue bool `json:"force_continue,omitempty"`
+	// With all_at_once: running the version is enough, without a health wait
+	SkipValidation bool `json:"skip_validation,omitempty"`
+	// With all_at_once: nothing is offered after this time
+	Deadline *time.Time `json:"deadline,omitempty"`
 
-	// For lockstep:
-	Away     AwayMode `json:"away,omitempty"`                    // empty: refuse
+	// With lockstep: what happens to targets that are offline before it begins: the rollout pauses and
+	// names them (refuse, the default), or they are left out
+	Away     AwayMode `json:"away,omitempty"`
 	Patience Duration `json:"patience,omitempty" zero:"refused"` // how long a phase may take; 0: DefaultPatience
 }
 
 // CanaryRule chooses the first batch, which is observed for twice Health.Wait.
 type CanaryRule struct {
-	Size    int     `json:"size,omitempty" zero:"refused"` // or
+	Size    int     `json:"size,omitempty" zero:"refused" schema:"minimum=1"` // or
 	Percent float64 `json:"percent,omitempty" zero:"refused"`
-	// Pick is random (the default; the same for the same plan and fleet) or stratified:
-	// the fewest agents that cover the cells of Over.
-	Pick     CanaryPick `json:"pick,omitempty"`
-	Over     []string   `json:"over,omitempty"`     // labels; empty: os, arch, version
-	Approval bool       `json:"approval,omitempty"` // an operator must approve the rest; breaking migrations imply it
+	// random (the default; the same for the same plan and fleet), or stratified: the fewest agents
+	// that cover the combinations of over
+	Pick CanaryPick `json:"pick,omitempty"`
+	// Labels whose combinations stratified covers; default: os, arch, version
+	Over []string `json:"over,omitempty"`
+	// The rest waits for an operator's approval
+	Approval bool `json:"approval,omitempty"`
 }
 
 // CanaryPick is how canaries are chosen.
@@ -211,39 +221,45 @@ const (
 
 // RingRule orders agents by a number they carry. Lower rings come first.
 type RingRule struct {
-	By      string `json:"by,omitempty"`                     // label whose value is the ring; empty: ring
-	Default int    `json:"default,omitempty" zero:"allowed"` // ring of agents without one
-	Only    []int  `json:"only,omitempty" zero:"allowed"`    // rings of this rollout; empty: all
-	Force   bool   `json:"force,omitempty"`                  // even if lower rings do not run this version
+	// Label whose value is the ring; default: ring
+	By string `json:"by,omitempty"`
+	// Ring of agents without the label
+	Default int `json:"default,omitempty" zero:"allowed"`
+	// Rings of this rollout; default: all
+	Only []int `json:"only,omitempty" zero:"allowed"`
+	// Upgrade a ring even if lower rings do not run this version
+	Force bool `json:"force,omitempty"`
 }
 
 // Limits bound how many agents are upgraded at one time.
 type Limits struct {
-	MaxParallel int          `json:"max_parallel,omitempty" zero:"refused"` // 0: DefaultMaxParallel
-	Per         []LabelLimit `json:"per,omitempty"`                         // at most MaxLabelLimits
+	MaxParallel int          `json:"max_parallel,omitempty" zero:"refused" schema:"minimum=1"` // 0: DefaultMaxParallel
+	Per         []LabelLimit `json:"per,omitempty" schema:"maxItems=4"`                        // at most MaxLabelLimits
 }
 
 // LabelLimit is a disruption budget: for each value of a label, it bounds how many
 // agents with that value are upgraded at one time.
 type LabelLimit struct {
 	Label string `json:"label"`
-	Max   int    `json:"max" zero:"required"`
+	Max   int    `json:"max" zero:"required" schema:"minimum=1"`
 }
 
 // FailureRule pauses a rollout when either bound is crossed: Count failures, or Percent
 // of the targets attempted.
 type FailureRule struct {
-	Count   *int     `json:"count,omitempty" zero:"allowed"`   // pause at this many; nil with nil Percent: DefaultFailureCount
-	Percent *float64 `json:"percent,omitempty" zero:"allowed"` // pause above it
-	Retries int      `json:"retries,omitempty" zero:"allowed"` // of a target that failed without harm, such as a stale one
+	Count *int `json:"count,omitempty" zero:"allowed" schema:"minimum=0"` // pause at this many; nil with nil Percent: DefaultFailureCount
+	// Percentage of attempted upgrades
+	Percent *float64 `json:"percent,omitempty" zero:"allowed"`
+	// Retries of a target that failed without harm
+	Retries int `json:"retries,omitempty" zero:"allowed" schema:"minimum=0"`
 }
 
 // HealthRule defines when an upgraded agent counts as healthy.
 type HealthRule struct {
-	Wait        Duration `json:"wait,omitempty" zero:"refused"`         // 0: DefaultHealthWait
-	StaleAfter  Duration `json:"stale_after,omitempty" zero:"refused"`  // 0: DefaultStaleAfter
-	SilentAfter Duration `json:"silent_after,omitempty" zero:"refused"` // floor of an agent's usual gap; 0: DefaultSilentAfter
-	MaxCrashes  int      `json:"max_crashes,omitempty" zero:"refused"`  // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
+	Wait        Duration `json:"wait,omitempty" zero:"refused"`                           // 0: DefaultHealthWait
+	StaleAfter  Duration `json:"stale_after,omitempty" zero:"refused"`                    // 0: DefaultStaleAfter
+	SilentAfter Duration `json:"silent_after,omitempty" zero:"refused"`                   // floor of an agent's usual gap; 0: DefaultSilentAfter
+	MaxCrashes  int      `json:"max_crashes,omitempty" zero:"refused" schema:"minimum=1"` // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
 }
 
 // Pace defines when offers are made, and how fast.
@@ -251,22 +267,22 @@ type Pace struct {
 	Soak           Duration `json:"soak,omitempty" zero:"allowed"` // between a batch's end and the next
 	PauseOnSuccess bool     `json:"pause_on_success,omitempty"`
 	Windows        []Window `json:"windows,omitempty"` // offers only inside one; none: always
-	// OfferFor is how long an offer waits for an agent that is away; 0: DefaultOfferFor.
-	OfferFor Duration `json:"offer_for,omitempty" zero:"refused"`
-	// WaitFor bounds every other wait: a batch in flight, an approval. 0: DefaultWaitFor.
-	WaitFor Duration `json:"wait_for,omitempty" zero:"refused"`
-	// Emergency skips soak, windows, freezes and observation; limits, failure rule and
-	// exposure budget still apply.
+	// How long an offer waits for an agent that is offline
+	OfferFor Duration `json:"offer_for,omitempty" zero:"refused"` // 0: DefaultOfferFor
+	// Bounds every other wait: for a batch in flight, for an approval
+	WaitFor Duration `json:"wait_for,omitempty" zero:"refused"` // 0: DefaultWaitFor
+	// Skip soak, windows, freezes and observation; limits, failure rule and exposure budget hold
 	Emergency bool `json:"emergency,omitempty"`
 }
 
 // Window is a span of local time on some weekdays. If To is at or before From, the
 // window ends on the next day.
 type Window struct {
-	Days []string `json:"days,omitempty"` // mon … sun; empty: every day
-	From string   `json:"from"`           // 22:00
-	To   string   `json:"to"`             // 04:00
-	Zone string   `json:"zone,omitempty"` // such as Europe/Berlin; empty: UTC
+	// mon … sun; default: every day
+	Days []string `json:"days,omitempty"`
+	From string   `json:"from" example:"\"22:00\""`               // 22:00
+	To   string   `json:"to" example:"04:00"`                     // 04:00
+	Zone string   `json:"zone,omitempty" example:"Europe/Berlin"` // such as Europe/Berlin; empty: UTC
 }
 
 // Defaults of a plan.

@@ -16,77 +16,57 @@ type Rollout struct {
 	ID    string       `json:"id"`
 	State RolloutState `json:"state"`
 	Plan  Plan         `json:"plan"`
-	// Pin is the preview that was started, nil before. On a draft it means that a start
-	// was interrupted; starting again completes it.
-	Pin *Pin `json:"pin,omitempty"`
-	// Previews are the hashes of its stored previews, newest last.
+	Pin   *Pin         `json:"pin,omitempty"` // nil before the start
+	// Hashes of the stored previews, newest last
 	Previews []string `json:"previews,omitempty"`
-	// Policies are the policies of its targets. Each is locked to this rollout while it
-	// is active.
+	// Locked to this rollout while it is active
 	Policies []string `json:"policies,omitempty"`
 
-	// RollbackOf is the rollout whose targets this one rolls back; RolledBackBy is the
-	// rollout that rolls this one back.
+	// The rollout whose targets this one rolls back
 	RollbackOf   string `json:"rollback_of,omitempty"`
 	RolledBackBy string `json:"rolled_back_by,omitempty"`
 
-	// Group is the group that this rollout is a member of, or rolls a member of back.
+	// The group that this rollout is a member of, or rolls a member of back
 	Group string `json:"group,omitempty"`
 
-	// Fleet is the declared fleet that this rollout carries out, by name, and SpecHash the
-	// rollout hash of its spec; empty: it is an operator's, or another service's.
-	Fleet    string `json:"fleet,omitempty"`
+	// The declared fleet that this rollout carries out
+	Fleet string `json:"fleet,omitempty"`
+	// The rollout hash of the fleet's spec, 64 hex digits
 	SpecHash string `json:"spec_hash,omitempty"`
 
-	// Generation increases with every operator change and with every stop. Action ids
-	// contain it, so that the actions of a stale executor are refused.
-	Generation int64 `json:"generation"`
-	// Stop is why it is paused.
-	Stop *Stop `json:"stop,omitempty"`
-	// PauseAsked requests a pause at the end of the current batch.
-	PauseAsked *Decision `json:"pause_asked,omitempty"`
-	// Approved lets the batches after the canaries proceed. Forced lets it proceed
-	// although the threshold was crossed, and forgives the failures up to then.
-	Approved *Decision `json:"approved,omitempty"`
-	Forced   *Decision `json:"forced,omitempty"`
-	// Promoted lets it proceed without what it waits for because of its own progress: the
-	// observation of canaries, soak and approval. Windows, freezes and the exposure budget hold.
-	Promoted *Decision `json:"promoted,omitempty"`
-	// CancelledNow means that it was cancelled at once: it holds none of its hosts any more, and does not
-	// judge the health of those that run the version.
-	CancelledNow *Decision `json:"cancelled_now,omitempty"`
-	Forgiven     int       `json:"forgiven,omitempty"` // failures that no longer count against the threshold
-	// Orders are the orders not yet carried out, oldest first.
+	// Increases with every change by an operator and with every stop
+	Generation   int64     `json:"generation"`              // action ids contain it, so that the actions of a stale executor are refused
+	Stop         *Stop     `json:"stop,omitempty"`          // nil: it is not paused
+	PauseAsked   *Decision `json:"pause_asked,omitempty"`   // a pause at the end of the current batch
+	Approved     *Decision `json:"approved,omitempty"`      // the batches after the canaries may proceed
+	Forced       *Decision `json:"forced,omitempty"`        // it may proceed although the threshold was crossed; failures up to then are forgiven
+	Promoted     *Decision `json:"promoted,omitempty"`      // it waits no longer for its own progress: observation, soak and approval
+	CancelledNow *Decision `json:"cancelled_now,omitempty"` // it holds none of its hosts any more, and does not judge their health
+	// Failures that no longer count against the threshold
+	Forgiven int `json:"forgiven,omitempty"`
+	// Commands on targets that are not executed yet
 	Orders []Order `json:"orders,omitempty"`
 
-	// Staging is how far its targets have staged the version, nil before they are asked, and
-	// without Plan.Stage.
-	Staging *Staging `json:"staging,omitempty"`
-	// Lockstep is how far a rollout in lockstep is; nil before its first round, and of other
-	// strategies.
-	Lockstep *Lockstep `json:"lockstep,omitempty"`
+	Staging  *Staging  `json:"staging,omitempty"`  // nil before the targets are asked, and without Plan.Stage
+	Lockstep *Lockstep `json:"lockstep,omitempty"` // nil before the first round, and of other strategies
 
 	Batches []Batch `json:"batches,omitempty"`
 	Counts  Counts  `json:"counts"`
 	// Marks are how many targets had ended, over the last minutes, from which its pace is computed;
 	// oldest first. They are only in the store.
-	Marks []EndMark `json:"marks,omitempty"`
-	// Waiting lists what it waits for, most important first; empty while it makes
-	// offers.
-	Waiting []Wait `json:"waiting,omitempty"`
-	// Exposure is the state of the budget at the last reconciliation, nil before the
-	// first.
-	Exposure *Exposure `json:"exposure,omitempty"`
+	Marks []EndMark `json:"marks,omitempty" schema:"-"`
+	// Why the rollout waits, most important reason first
+	Waiting  []Wait    `json:"waiting,omitempty"`
+	Exposure *Exposure `json:"exposure,omitempty"` // at the last reconciliation, nil before the first
 
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
-	// Automatic means that the server has created it, because a policy requires a version.
+	// The server created it because a policy requires a version
 	Automatic bool       `json:"is_automatic,omitempty"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	StartedBy string     `json:"started_by,omitempty"`
-	// RunningSince is nil while it does not run. Deadlines of waits count from it, so
-	// that a pause uses up none of their time.
-	RunningSince *time.Time `json:"running_since,omitempty"`
+	// Absent while it does not run; deadlines of waits are measured from it
+	RunningSince *time.Time `json:"running_since,omitempty"` // so that a pause uses up none of their time
 	EndedAt      *time.Time `json:"ended_at,omitempty"`
 	Revision     int64      `json:"-"`
 }
@@ -94,17 +74,17 @@ type Rollout struct {
 // Staging is how far the targets of a rollout have staged its version. What they have staged
 // is in their documents.
 type Staging struct {
-	// StartedAt is when they were asked, Until how long the first batch waits for them, and
-	// EndedAt when it waited no longer.
-	StartedAt time.Time  `json:"started_at"`
-	Until     time.Time  `json:"until"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"`
-	// Targets is how many were asked: the first ones, without those that joined later.
-	Targets int `json:"targets"`
-	// Answered have staged it, have failed to, or cannot. Waiting are the other targets
-	// that are online.
+	// When the targets were asked
+	StartedAt time.Time `json:"started_at"`
+	// How long the first batch waits for them
+	Until   time.Time  `json:"until"`
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+	// Targets that were asked
+	Targets int `json:"targets"` // without those that joined later
+	// Targets that have staged it, have failed to, or cannot
 	Answered int `json:"answered"`
-	Waiting  int `json:"waiting"`
+	// Other targets that are online
+	Waiting int `json:"waiting"`
 }
 
 // RolloutOf returns the rollout that an action belongs to, empty if to none. Its id is that of
@@ -157,13 +137,14 @@ type Decision struct {
 
 // Stop is why a rollout is paused.
 type Stop struct {
-	Kind StopKind  `json:"kind"`
-	Text string    `json:"text"` // a sentence
-	By   string    `json:"by"`   // muster, or the operator
-	At   time.Time `json:"at"`
-	// Withdrawn is how many offers the stop withdrew.
+	Kind StopKind `json:"kind"`
+	Text string   `json:"text"` // a sentence
+	// muster, or the operator
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Number of offers that were withdrawn
 	Withdrawn int `json:"withdrawn"`
-	// Batch is the batch in which it happened.
+	// The batch in which it happened
 	Batch int `json:"batch"`
 }
 
@@ -192,8 +173,7 @@ func (k StopKind) Gate() bool {
 type Order struct {
 	ID   string    `json:"id"`
 	Kind OrderKind `json:"kind"`
-	// Agents are the agents concerned; empty means all that the kind applies to, such
-	// as all failed ones for a retry.
+	// default: all targets that the kind applies to; for a retry, all failed targets
 	Agents []string `json:"agents,omitempty"`
 	Decision
 }
@@ -215,11 +195,11 @@ type Batch struct {
 	Index int       `json:"index"`
 	Kind  BatchKind `json:"kind"`
 	Ring  int       `json:"ring"` // 0 without rings
-	// StartedAt is the time of the first offer, EndedAt when all targets but absent
-	// agents were done, and ClearedAt when everything that follows (observation, soak,
-	// approval) was.
+	// Time of the first offer
 	StartedAt *time.Time `json:"started_at,omitempty"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	// When all targets except offline ones were done
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+	// When observation, soak and approval were over too
 	ClearedAt *time.Time `json:"cleared_at,omitempty"`
 	Counts    Counts     `json:"counts"`
 }
@@ -249,8 +229,8 @@ type Counts struct {
 	Skipped    int `json:"skipped"`
 	Expired    int `json:"expired"`
 	Cancelled  int `json:"cancelled"`
-	// Refused are those of the skipped that nobody left out: their hosts could not be given the
-	// version when their turn came.
+	// Those of the skipped that nobody left out: their hosts could not be given the version, so the
+	// rollout has failed
 	Refused int `json:"refused,omitempty"`
 }
 
@@ -317,53 +297,54 @@ func (c Counts) Attempted() int { return c.Succeeded + c.Bad() }
 
 // Target is one agent of a rollout. Its id is rollout:agent.
 type Target struct {
-	RolloutID string      `json:"rollout_id"`
-	AgentID   string      `json:"agent_id"`
-	Hostname  string      `json:"hostname"`
-	Batch     int         `json:"batch"`
-	Order     int         `json:"order"` // its position among all targets
-	Ring      int         `json:"ring"`
-	State     TargetState `json:"state"`
-	// From is the version that ran when the rollout was started, To the one it is to
-	// run.
+	RolloutID string `json:"rollout_id"`
+	AgentID   string `json:"agent_id"`
+	Hostname  string `json:"hostname"`
+	Batch     int    `json:"batch"`
+	// Position among all targets
+	Order int         `json:"order"`
+	Ring  int         `json:"ring"`
+	State TargetState `json:"state"`
+	// The version that ran when the rollout was started
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Rollback marks a return to a version that the host has kept.
+	// The host goes back to a previous version that it still has
 	Rollback bool `json:"rollback,omitempty"`
-	// Config identifies the configuration files that the server renders for the host; empty:
-	// none.
+	// Identifies the configuration files that the server renders for the host
 	Config string `json:"config,omitempty"`
-	// Observes is how long its host observes the new version of the component before it reports
-	// it as installed. The offer orders it, so the host's policy may change meanwhile.
-	Observes Duration `json:"observes,omitempty"`
-	// Values are the agent's values of the labels in Limits.Per, in the same order.
+	// How long the host observes the new version of the component before it reports it as installed
+	Observes Duration `json:"observes,omitempty" example:"1m0s"` // the offer orders it, so the policy may change meanwhile
+	// Values of the labels in limits.per, in that order
 	Values []string `json:"values,omitempty"`
 	Site   string   `json:"site,omitempty"` // the value of the label site
-	// Policy is the id of the policy that the agent had when it became a target.
+	// The id of the policy that the agent had when it became a target
 	Policy string `json:"policy,omitempty"`
 
 	ActionID string `json:"action_id,omitempty"` // the current or last offer's
-	// ActionIDs are the action ids of all earlier offers.
+	// Action ids of all earlier offers
 	ActionIDs []string `json:"action_ids,omitempty"`
-	Phase     string   `json:"phase,omitempty"` // as the agent reports it, such as UPG_DOWNLOADING
-	// HostPhase is what is done on the host by the report that Phase is from; see HostPhase.
-	HostPhase string `json:"host_phase,omitempty"`
-	// Reached is the last phase that its host has reached in lockstep by the current offer. Hosts
-	// never report less, except right after a start.
-	Reached  agentapi.LockstepPhase `json:"reached,omitempty"`
+	Phase     string   `json:"phase,omitempty" example:"UPG_DOWNLOADING"` // as the agent reports it, such as UPG_DOWNLOADING
+	// What is done on the host, by the report that phase is from
+	HostPhase string `json:"host_phase,omitempty" schema:"enum=preparing|stopped|mutating|starting|verifying"` // see func HostPhase
+	// The last phase that the host has reached in lockstep
+	Reached  agentapi.LockstepPhase `json:"reached,omitempty"` // by the current offer; hosts never report less, except right after a start
 	Attempts int                    `json:"attempts"`
-	// Retried: an operator has ordered a retry, so that an earlier failure of the version on the
-	// host is no reason to leave it out.
-	Retried   bool           `json:"retried,omitempty"`
-	Code      ReasonCode     `json:"code,omitempty"` // why it is in this state
-	Error     string         `json:"error,omitempty"`
-	OfferedAt *time.Time     `json:"offered_at,omitempty"`
-	ReachedAt *time.Time     `json:"reached_at,omitempty"` // when the version checked in
-	SignAt    *time.Time     `json:"sign_at,omitempty"`    // last sign of life or progress in flight
-	ExpiresAt *time.Time     `json:"expires_at,omitempty"` // when an offer held for an absent agent expires
-	EndedAt   *time.Time     `json:"ended_at,omitempty"`
-	History   []TargetChange `json:"history,omitempty"` // oldest first, at most MaxTargetHistory
-	Revision  int64          `json:"-"`
+	// An operator has ordered a retry, which overrides an earlier failure of the version on the host
+	Retried bool `json:"retried,omitempty"`
+	// Why the target is in this state
+	Code      ReasonCode `json:"code,omitempty" example:"max_parallel"`
+	Error     string     `json:"error,omitempty"`
+	OfferedAt *time.Time `json:"offered_at,omitempty"`
+	// When the agent checked in with the version
+	ReachedAt *time.Time `json:"reached_at,omitempty"`
+	// Last check-in, beacon or progress
+	SignAt *time.Time `json:"sign_at,omitempty"`
+	// When an offer for an offline agent expires
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	// Oldest first
+	History  []TargetChange `json:"history,omitempty"` // at most MaxTargetHistory
+	Revision int64          `json:"-"`
 }
 
 // MaxTargetHistory bounds Target.History. It has room for ten attempts.
@@ -484,49 +465,49 @@ const (
 
 // Wait is something a rollout waits for.
 type Wait struct {
-	Code  ReasonCode `json:"code"`
+	Code  ReasonCode `json:"code" example:"soak"`
 	Text  string     `json:"text"`
 	Since time.Time  `json:"since"`
-	// Until is when the wait ends by itself, or its deadline; nil: neither.
+	// When it ends by itself, or by its deadline
 	Until *time.Time `json:"until,omitempty"`
 }
 
 // Preview is what a rollout would do. Hash pins it, and is its id.
 type Preview struct {
-	Hash      string    `json:"hash"`
-	RolloutID string    `json:"rollout_id"`
-	Component string    `json:"component,omitempty"` // the plan's
+	Hash string `json:"hash" example:"sha256:…"`
+	// Empty if the preview is not stored
+	RolloutID string `json:"rollout_id"`
+	// The plan's component; absent: the agents themselves
+	Component string    `json:"component,omitempty"`
 	At        time.Time `json:"at"`
-	// ServerDefaults are the fields of the plan with the server's default, and their values, such
-	// as “limits.max_parallel: 50”.
-	ServerDefaults []string `json:"server_defaults,omitempty"`
-	// Targets are in order of upgrade. Skipped are agents that match but are left out.
-	Targets  []PreviewTarget `json:"targets"`
-	Skipped  []SkippedAgent  `json:"skipped"`
-	Batches  []PreviewBatch  `json:"batches"`
-	Coverage *Coverage       `json:"coverage,omitempty"` // of canaries
-	Sites    []SiteBytes     `json:"sites"`
-	Offline  int             `json:"offline"` // targets that are away, whose offers would be held
-	// AtLeast is the shortest time the rollout can take; Estimate is based on the
-	// durations of past upgrades in this fleet.
-	AtLeast  Duration  `json:"at_least"`
-	Estimate Duration  `json:"estimate"`
-	Exposure *Exposure `json:"exposure,omitempty"`
-	// Staging is what comes before the first batch, nil without Plan.Stage.
-	Staging *PreviewStaging `json:"staging,omitempty"`
-	// Refusals are why a start would be refused now, the one that a start returns first; empty:
-	// it would not be.
-	Refusals []StartRefusal `json:"refusals,omitempty"`
-	// Warnings are sentences about, for example, batches larger than max_parallel,
-	// canaries that leave cells uncovered, and hosts that could not roll back.
+	// Fields of the plan with the server's default, and their values
+	ServerDefaults []string `json:"server_defaults,omitempty" example:"['limits.max_parallel: 50']"`
+	// In order of upgrade
+	Targets []PreviewTarget `json:"targets"`
+	// Agents that match but are left out
+	Skipped  []SkippedAgent `json:"skipped"`
+	Batches  []PreviewBatch `json:"batches"`
+	Coverage *Coverage      `json:"coverage,omitempty"` // of canaries
+	Sites    []SiteBytes    `json:"sites"`
+	// Number of offline targets, which get an offer that waits for them
+	Offline int `json:"offline"`
+	// The shortest time that the rollout can take
+	AtLeast Duration `json:"at_least"`
+	// Based on the durations of past upgrades in this fleet
+	Estimate Duration        `json:"estimate"`
+	Exposure *Exposure       `json:"exposure,omitempty"`
+	Staging  *PreviewStaging `json:"staging,omitempty"` // before the first batch, nil without Plan.Stage
+	// Why a start would be refused now; absent if it would not be
+	Refusals []StartRefusal `json:"refusals,omitempty"` // first the one that a start returns
+	// Sentences, such as of canaries that leave cells uncovered, and of hosts that could not roll back
 	Warnings []string `json:"warnings"`
 	Revision int64    `json:"-"`
 }
 
 // StartRefusal is a reason for which a start would be refused.
 type StartRefusal struct {
-	// Code is that of the error, such as rollout_lower_rings; empty if it has none.
-	Code string `json:"code,omitempty"`
+	// Code of the error of the start
+	Code string `json:"code,omitempty" example:"rollout_lower_rings"`
 	Text string `json:"text"`
 }
 
@@ -549,31 +530,34 @@ func (p *Preview) Refuse(err error) error {
 
 // PreviewStaging is what the targets of a rollout would stage.
 type PreviewStaging struct {
-	Staged int `json:"staged"` // have the version
-	Load   int `json:"load"`   // would stage it
-	// Cannot are targets whose agents cannot stage versions. They download when they are upgraded.
-	Cannot int `json:"cannot"`
-	// Estimate is how long it takes, at the pace of past upgrades; it is part of that of the
-	// preview.
-	Estimate Duration `json:"estimate"`
+	// Targets that have the version
+	Staged int `json:"staged"`
+	// Targets that would stage it
+	Load int `json:"load"`
+	// Targets whose agents cannot stage versions; they download when they are upgraded
+	Cannot   int      `json:"cannot"`
+	Estimate Duration `json:"estimate"` // at the pace of past upgrades; it is part of that of the preview
 }
 
 // PreviewTarget is one agent as it would be upgraded.
 type PreviewTarget struct {
-	AgentID  string   `json:"agent_id"`
-	Hostname string   `json:"hostname"`
-	Policy   string   `json:"policy"`
-	From     string   `json:"from"`
-	To       string   `json:"to"`
-	Rollback bool     `json:"rollback,omitempty"`
-	Config   string   `json:"config,omitempty"`   // as in Target
-	Observes Duration `json:"observes,omitempty"` // as in Target
+	AgentID  string `json:"agent_id"`
+	Hostname string `json:"hostname"`
+	Policy   string `json:"policy"`
+	From     string `json:"from"`
+	To       string `json:"to"`
+	Rollback bool   `json:"rollback,omitempty"`
+	// Identifies the configuration files that the server renders for the host
+	Config string `json:"config,omitempty"`
+	// How long the host observes the new version of the component before it reports it as installed
+	Observes Duration `json:"observes,omitempty" example:"1m0s"`
 	Batch    int      `json:"batch"`
 	Ring     int      `json:"ring"`
 	Site     string   `json:"site,omitempty"`
 	Values   []string `json:"values,omitempty"`
 	Online   bool     `json:"online"`
-	Bytes    int64    `json:"bytes"` // to download
+	// Bytes to download
+	Bytes int64 `json:"bytes"`
 }
 
 // SkippedAgent is an agent that matches the selector and is left out.
@@ -581,12 +565,12 @@ type SkippedAgent struct {
 	AgentID  string     `json:"agent_id"`
 	Hostname string     `json:"hostname"`
 	Version  string     `json:"version"`
-	Code     ReasonCode `json:"code"`
+	Code     ReasonCode `json:"code" example:"runs_version"`
 	Text     string     `json:"text"`
-	// Cause is why the agent cannot be upgraded, if Code says less. Forceable means that a plan
-	// with force includes it.
-	Cause     Cause `json:"cause,omitempty"`
-	Forceable bool  `json:"forceable,omitempty"`
+	// Code of the cause in previews, if code says less
+	Cause Cause `json:"cause,omitempty" example:"running"`
+	// force in the plan includes it
+	Forceable bool `json:"forceable,omitempty"`
 }
 
 // PreviewBatch is one batch of a preview. Its times assume a start at once.
@@ -598,7 +582,8 @@ type PreviewBatch struct {
 	Offline int       `json:"offline"`
 	StartAt time.Time `json:"start_at"` // estimated, with windows and freezes
 	EndAt   time.Time `json:"end_at"`
-	Share   float64   `json:"share"` // of the fleet that runs the version after this batch, 0 to 1
+	// Share of the fleet that runs the version after the batch, 0 to 1
+	Share float64 `json:"share"`
 }
 
 // Coverage is the part of the fleet's variety that the canaries represent.
@@ -606,10 +591,10 @@ type Coverage struct {
 	Over    []string `json:"over"`
 	Cells   int      `json:"cells"`
 	Covered int      `json:"covered"`
-	// Agents is the share of targets whose cell has a canary, 0 to 1.
+	// Share of targets whose cell has a canary, 0 to 1
 	Agents float64 `json:"agents"`
-	// Uncovered are cells without a canary, largest first, at most 20.
-	Uncovered []Cell `json:"uncovered"`
+	// Cells without a canary, largest first
+	Uncovered []Cell `json:"uncovered" schema:"maxItems=20"`
 }
 
 // Cell is one combination of label values.
@@ -667,14 +652,16 @@ type ExposureLabel struct {
 
 // Exposure is the state of a version under the rule.
 type Exposure struct {
-	Version      string  `json:"version"`
-	Fleet        int     `json:"fleet"`   // agents that count
-	Exposed      int     `json:"exposed"` // that run it, or were offered it
-	Limit        int     `json:"limit"`   // the most that may; Fleet once HealthyHours is reached
-	HealthyHours float64 `json:"healthy_hours"`
-	NeededHours  float64 `json:"needed_hours"`
-	// Tightest is the label value nearest to its limit, nil without labels.
-	Tightest *ExposureValue `json:"tightest,omitempty"`
+	Version string `json:"version"`
+	// Number of agents in the fleet
+	Fleet int `json:"fleet"`
+	// Number of agents that run the version or were offered it
+	Exposed int `json:"exposed"`
+	// Number of agents that may run the version
+	Limit        int            `json:"limit"` // Fleet once HealthyHours is reached
+	HealthyHours float64        `json:"healthy_hours"`
+	NeededHours  float64        `json:"needed_hours"`
+	Tightest     *ExposureValue `json:"tightest,omitempty"` // the value nearest to its limit, nil without labels
 }
 
 // ExposureValue is the exposure within one value of a label.
@@ -739,40 +726,52 @@ const System = "muster"
 
 // AuditEntry records who did what, and why. The server's own steps have the actor System.
 type AuditEntry struct {
-	ID      string          `json:"id"` // chosen by the writer: an entry is written once
-	At      time.Time       `json:"at"`
-	Actor   string          `json:"actor"`
-	Verb    string          `json:"verb"`    // rollout.pause
-	Subject string          `json:"subject"` // rollout id
-	Why     string          `json:"why,omitempty"`
-	Text    string          `json:"text"` // a sentence
-	Data    json.RawMessage `json:"data,omitempty"`
+	ID string    `json:"id"` // chosen by the writer: an entry is written once
+	At time.Time `json:"at"`
+	// Name of the admin key; muster for steps of the rollout itself
+	Actor string `json:"actor"`
+	Verb  string `json:"verb" example:"rollout.pause"` // rollout.pause
+	// Id of the rollout
+	Subject string `json:"subject"`
+	Why     string `json:"why,omitempty"`
+	Text    string `json:"text"` // a sentence
+	// What was recorded besides. changes lists the fields that were changed: each has field, before
+	// and after, or hidden instead of values that may be a secret
+	Data json.RawMessage `json:"data,omitempty" schema:"object"`
 }
 
 // Incident is a condition that needs a person.
 type Incident struct {
-	// ID is derived from category, rollout and agent, or from category, component and version,
-	// so that one cause opens one incident.
-	ID        string        `json:"id"`
+	ID        string        `json:"id"` // of what it is about, so that one cause opens one incident
 	Category  IncidentKind  `json:"category"`
-	Severity  string        `json:"severity"` // critical or warning
+	Severity  string        `json:"severity" schema:"enum=critical|warning"`
 	State     IncidentState `json:"state"`
 	Title     string        `json:"title"`
 	Text      string        `json:"text"`
 	RolloutID string        `json:"rollout_id,omitempty"`
 	AgentID   string        `json:"agent_id,omitempty"`
 	Hostname  string        `json:"hostname,omitempty"`
-	// Component is set if it is about a component of the agent, or about its version.
+	// The component that it is about, of the agent or, with version, of several hosts; absent: the
+	// agent itself
 	Component string `json:"component,omitempty"`
-	// Version is set if the incident is about a version.
+	// The version from which hosts were rolled back
 	Version string `json:"version,omitempty"`
-	// RecoveryPlan is copied from the plan if the state may be unreadable.
+	// Recovery plan of the rollout, if state may be unreadable
 	RecoveryPlan string    `json:"recovery_plan,omitempty"`
 	OpenedAt     time.Time `json:"opened_at"`
 	Acked        *Decision `json:"acked,omitempty"`
 	Resolved     *Decision `json:"resolved,omitempty"`
-	Count        int       `json:"count"` // how often it was opened
-	Revision     int64     `json:"-"`
+	// How often the incident was opened
+	Count    int   `json:"count"`
+	Revision int64 `json:"-"`
+}
+
+// IncidentNext is where to look next. Besides it there are the pages of the incident's rollout and agent.
+type IncidentNext struct {
+	// A command of the command line
+	Command string `json:"command" example:"muster rollouts status 7f3c"`
+	// Finds the hosts of an incident about a version, which are still as it left them
+	Kuery string `json:"kuery,omitempty"`
 }
 
 // IncidentKind is the category of an incident.
@@ -822,7 +821,7 @@ type DeadLetter struct {
 	ID        string          `json:"id"`
 	WebhookID string          `json:"webhook_id"`
 	Type      string          `json:"type"`
-	Body      json.RawMessage `json:"body"`
+	Body      json.RawMessage `json:"body" schema:"object"`
 	Error     string          `json:"error"`
 	Attempts  int             `json:"attempts"`
 	At        time.Time       `json:"at"`

@@ -12,18 +12,9 @@ import (
 // long before, unless it is forced; then the causes are those of the first so many.
 const maxCaused = 10_000
 
-// Overview is what operators see of a rollout besides its document.
-type Overview struct {
-	Commands []fleet.Command `json:"commands,omitempty"`
-	Pace     *plan.Pace      `json:"pace,omitempty"` // nil before the start
-	Causes   []plan.Cause    `json:"causes,omitempty"`
-	// WouldStop is what would pause it next, as a sentence.
-	WouldStop string `json:"would_stop,omitempty"`
-}
-
 // Overview returns what operators see of a rollout besides its document. Failures are read only
 // if there are some.
-func (s *Service) Overview(ctx context.Context, r *fleet.Rollout) (o Overview, err error) {
+func (s *Service) Overview(ctx context.Context, r *fleet.Rollout) (o plan.Overview, err error) {
 	if o.Commands, err = s.Commands(ctx, r); err != nil || r.StartedAt == nil {
 		return o, err
 	}

@@ -103,7 +103,7 @@ func ask[T any](w *world, method, path string, body any) (T, time.Duration) {
 func (w *world) begin(plan map[string]any, between func(adminapi.RolloutPreview)) (r adminapi.Rollout, preview, start time.Duration, began time.Time) {
 	w.Helper()
 	made, _ := ask[adminapi.RolloutItem](w, http.MethodPost, "/api/v1/rollouts", map[string]any{"plan": plan})
-	path := "/api/v1/rollouts/" + made.Item.Id
+	path := "/api/v1/rollouts/" + made.Item.ID
 	pre, preview := ask[adminapi.RolloutPreviewItem](w, http.MethodPost, path+"/preview", map[string]any{})
 	if between != nil {
 		between(pre.Item)
@@ -132,7 +132,7 @@ func (t *table) large(b *testing.B) {
 		var first []int
 		for _, target := range p.Targets {
 			if target.Batch == 0 {
-				i, err := strconv.Atoi(strings.TrimPrefix(target.AgentId, "agent-"))
+				i, err := strconv.Atoi(strings.TrimPrefix(target.AgentID, "agent-"))
 				w.check(err)
 				first = append(first, i)
 			}
@@ -192,7 +192,7 @@ func (t *table) thousand(b *testing.B) {
 		"name": "one thousand", "version": "1.1.0", "select": map[string]any{"all": true},
 		"strategy": map[string]any{"kind": "rolling", "batch_size": 100}, "health": map[string]any{"wait": "1s"},
 	}, nil)
-	w.waitState(r.Id, "completed")
+	w.waitState(r.ID, "completed")
 	t.add("server CPU, 1,000 targets in 10 batches", cpu(b, w.server.PID())-before)
 	t.add("whole rollout, 1,000 targets in 10 batches, health wait 1 s", time.Since(began))
 	t.mebibytes("server memory after it", rss(w, []int{w.server.PID()}))
@@ -238,7 +238,7 @@ func (t *table) restart(b *testing.B) {
 	w.check(w.server.Start(w.Context()))
 	w.until("the next offer has come", func() bool { return !f.firstOffer(killed).IsZero() })
 	t.add("server killed and started again → next offer received", f.firstOffer(killed).Sub(killed))
-	w.waitState(r.Id, "completed")
+	w.waitState(r.ID, "completed")
 }
 
 // staged has 200 agents load a package of 40 MB ahead, and then switches all of them at once.

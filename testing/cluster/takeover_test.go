@@ -124,10 +124,10 @@ func start(t *testing.T, o *Operator, plan map[string]any) string {
 	var preview adminapi.RolloutPreviewItem
 	_, err := o.Call(t.Context(), http.MethodPost, "/api/v1/rollouts", map[string]any{"plan": plan}, &made)
 	check(t, err)
-	path := "/api/v1/rollouts/" + made.Item.Id
+	path := "/api/v1/rollouts/" + made.Item.ID
 	_, err = o.Call(t.Context(), http.MethodPost, path+"/preview", struct{}{}, &preview)
 	check(t, err)
 	_, err = o.Call(t.Context(), http.MethodPost, path+"/start", map[string]any{"hash": preview.Item.Hash}, &made)
 	check(t, err)
-	return made.Item.Id
+	return made.Item.ID
 }

@@ -352,7 +352,7 @@ func TestBadCanaryOfAComponentStopsItsRollout(t *testing.T) {
 	if r.Stop == nil || r.Stop.Kind != "canary" {
 		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
 	}
-	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.Id+"/targets?perPage=100")
+	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.ID+"/targets?perPage=100")
 	check(t, err)
 	offered := 0
 	for _, target := range targets.Items {
@@ -365,7 +365,7 @@ func TestBadCanaryOfAComponentStopsItsRollout(t *testing.T) {
 		t.Errorf("%d were offered the bad version, and now run %v", offered, got)
 	}
 	untouched := slices.IndexFunc(targets.Items, func(target adminapi.Target) bool { return target.OfferedAt == nil })
-	code, said := w.command("agents", "why", targets.Items[untouched].AgentId, "--component", "web")
+	code, said := w.command("agents", "why", targets.Items[untouched].AgentID, "--component", "web")
 	if code != 0 || !strings.Contains(said, "canary") {
 		t.Errorf("why not? It says:\n%s", said)
 	}
@@ -453,7 +453,7 @@ func TestHostThatHasTheServersFilesIsNoTargetAgain(t *testing.T) {
 	if err := json.Unmarshal([]byte(said), &draft); code != 0 || err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	code, said = w.command("rollouts", "preview", draft.Item.Id, "--configs", "--host", h.ID)
+	code, said = w.command("rollouts", "preview", draft.Item.ID, "--configs", "--host", h.ID)
 	if code != 0 || !strings.Contains(said, "\n-port 80 of ") || !strings.Contains(said, "\n+port 81 of ") {
 		t.Errorf("the preview shows\n%s", said)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -129,7 +130,7 @@ func TestLockstepContinuesAfterTheServerIsKilled(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("it ended with %d:\n%s", code, said)
 	}
-	left := []adminapi.LockstepPhase{adminapi.LockstepDrain, adminapi.LockstepStop, adminapi.LockstepBackup, adminapi.LockstepSwitch, adminapi.LockstepStart}
+	left := []adminapi.LockstepPhase{fleet.LockstepDrain, fleet.LockstepStop, fleet.LockstepBackup, fleet.LockstepSwitch, fleet.LockstepStart}
 	for len(left) > 0 {
 		eventually(t, fmt.Sprintf("the rollout is in the phase %s", left[0]), func() error {
 			r := w.newestRollout()
@@ -144,7 +145,7 @@ func TestLockstepContinuesAfterTheServerIsKilled(t *testing.T) {
 		left = left[1:]
 	}
 	eventually(t, "the rollout is done", func() error {
-		if r := w.newestRollout(); r.State != adminapi.RolloutCompleted {
+		if r := w.newestRollout(); r.State != fleet.RolloutCompleted {
 			return fmt.Errorf("it is %s, in lockstep %+v", r.State, r.Lockstep)
 		}
 		return nil

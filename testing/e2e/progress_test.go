@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -102,13 +103,13 @@ health: {stale_after: 30s}
 		t.Fatalf("it ended with %d:\n%s", code, said)
 	}
 	w.waitPhase(h, adminapi.UpgradeDownloading)
-	id := w.newestRollout().Id
+	id := w.newestRollout().ID
 	const bound = 3 * 30 * time.Second
-	for w.rollout(id).State == adminapi.RolloutRunning && time.Since(begun) < bound+waitLimit {
+	for w.rollout(id).State == fleet.RolloutRunning && time.Since(begun) < bound+waitLimit {
 		time.Sleep(time.Second)
 	}
 	r := w.rollout(id)
-	if r.State == adminapi.RolloutRunning || r.Counts.Failed != 1 || time.Since(begun) < bound {
+	if r.State == fleet.RolloutRunning || r.Counts.Failed != 1 || time.Since(begun) < bound {
 		t.Errorf("after %s it is %s with %+v", time.Since(begun).Round(time.Second), r.State, r.Counts)
 	}
 	if a := w.wait(h, "is there", func(adminapi.Agent) bool { return true }); a.Status == adminapi.StatusOffline {

@@ -67,7 +67,7 @@ func (w *world) newestRollout() adminapi.Rollout {
 	if len(list.Items) == 0 {
 		w.t.Fatal("there is no rollout")
 	}
-	return w.rollout(list.Items[0].Id) // lists have no batches
+	return w.rollout(list.Items[0].ID) // lists have no batches
 }
 
 func (w *world) rollout(id string) adminapi.Rollout {
@@ -88,12 +88,12 @@ health: {wait: 2s}
 	for _, h := range w.hosts {
 		w.upgraded(h, "1.1.0")
 	}
-	if r.State != "completed" || r.Counts.Succeeded != 3 || len(*r.Batches) != 3 {
-		t.Errorf("the rollout ended as %s with %+v in %d batches", r.State, r.Counts, len(*r.Batches))
+	if r.State != "completed" || r.Counts.Succeeded != 3 || len(r.Batches) != 3 {
+		t.Errorf("the rollout ended as %s with %+v in %d batches", r.State, r.Counts, len(r.Batches))
 	}
 	// Each batch began after the one before had ended.
-	for i := 1; i < len(*r.Batches); i++ {
-		before, b := (*r.Batches)[i-1], (*r.Batches)[i]
+	for i := 1; i < len(r.Batches); i++ {
+		before, b := (r.Batches)[i-1], (r.Batches)[i]
 		if before.EndedAt == nil || b.StartedAt == nil || b.StartedAt.Before(*before.EndedAt) {
 			t.Errorf("batch %d began at %v, the one before ended at %v", i, b.StartedAt, before.EndedAt)
 		}
@@ -116,10 +116,10 @@ health: {wait: 2s}
 		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
 	}
 	var canary, rest []*harness.Host
-	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.Id+"/targets?perPage=100")
+	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.ID+"/targets?perPage=100")
 	check(t, err)
 	for _, h := range w.hosts {
-		i := slices.IndexFunc(targets.Items, func(target adminapi.Target) bool { return target.AgentId == h.ID })
+		i := slices.IndexFunc(targets.Items, func(target adminapi.Target) bool { return target.AgentID == h.ID })
 		if targets.Items[i].OfferedAt != nil {
 			canary = append(canary, h)
 		} else {
@@ -143,10 +143,10 @@ health: {wait: 2s}
 		t.Errorf("a single upgrade of a locked agent was answered %s", resp.Status)
 	}
 	// Overriding a failed gate needs a reason.
-	if code, said := w.command("rollouts", "resume", r.Id); code == 0 {
+	if code, said := w.command("rollouts", "resume", r.ID); code == 0 {
 		t.Errorf("it was resumed without a reason:\n%s", said)
 	}
-	if code, said := w.command("rollouts", "cancel", r.Id, "--why", "1.2.0 crashes", "--wait"); code != 5 {
+	if code, said := w.command("rollouts", "cancel", r.ID, "--why", "1.2.0 crashes", "--wait"); code != 5 {
 		t.Errorf("cancel ended with %d:\n%s", code, said)
 	}
 	w.upgrade("1.2.1", rest[0])
@@ -184,18 +184,18 @@ func TestRolloutIsRolledBack(t *testing.T) {
 	for _, h := range w.hosts {
 		w.upgraded(h, "1.1.0")
 	}
-	if code, said := w.command("rollouts", "rollback", r.Id, "--scope", "all", "--why", "customers complain", "--wait", "--timeout", "3m"); code != exitCompleted {
+	if code, said := w.command("rollouts", "rollback", r.ID, "--scope", "all", "--why", "customers complain", "--wait", "--timeout", "3m"); code != exitCompleted {
 		t.Fatalf("the rollback ended with %d:\n%s", code, said)
 	}
 	for _, h := range w.hosts {
 		w.onDisk(h, "1.0.0")
 	}
 	back := w.newestRollout()
-	if back.RollbackOf == nil || *back.RollbackOf != r.Id || back.Counts.Succeeded != 2 {
+	if back.RollbackOf == "" || back.RollbackOf != r.ID || back.Counts.Succeeded != 2 {
 		t.Errorf("the rollback is %+v", back)
 	}
 	eventually(t, "the first rollout is rolled back", func() error {
-		if now := w.rollout(r.Id); now.State != "rolled_back" {
+		if now := w.rollout(r.ID); now.State != "rolled_back" {
 			return fmt.Errorf("it is %s", now.State)
 		}
 		return nil
@@ -226,7 +226,7 @@ health: {wait: 2s}
 	check(t, w.server.Kill())
 	check(t, w.server.Start(t.Context()))
 	eventually(t, "the rollout is completed", func() error {
-		if now := w.rollout(r.Id); now.State != "completed" {
+		if now := w.rollout(r.ID); now.State != "completed" {
 			return fmt.Errorf("it is %s with %+v", now.State, now.Counts)
 		}
 		return nil
@@ -255,7 +255,7 @@ health: {wait: 2s}
 		t.Fatal(said)
 	}
 	w.waitPhase(quick, adminapi.UpgradeWatching)
-	id := w.newestRollout().Id
+	id := w.newestRollout().ID
 	if code, said := w.command("rollouts", "cancel", id, "--wait", "--timeout", "3m"); code != 5 {
 		t.Fatalf("the cancelled rollout ended with %d:\n%s", code, said)
 	}
@@ -284,7 +284,7 @@ health: {wait: 2s}
 	if code, said := w.command("rollouts", "rollback", id, "--scope", "all", "--why", "1.1.0 is bad", "--wait", "--timeout", "3m"); code != exitCompleted {
 		t.Fatalf("the rollback after the cancel ended with %d:\n%s", code, said)
 	}
-	if back := w.newestRollout(); back.RollbackOf == nil || *back.RollbackOf != id || back.Counts.Succeeded != len(ran) {
+	if back := w.newestRollout(); back.RollbackOf == "" || back.RollbackOf != id || back.Counts.Succeeded != len(ran) {
 		t.Errorf("%d hosts ran the version, the rollback is %+v", len(ran), back)
 	}
 	for _, h := range w.hosts {

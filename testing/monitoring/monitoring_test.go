@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/require"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -190,7 +191,7 @@ func useFleet(t *testing.T, s *apptest.Server) {
 	first.Beacon(committed)
 	apptest.Eventually(t, "the upgrade to have ended", func() string {
 		list := apptest.Decode[adminapi.RolloutList](t, s.Admin(http.MethodGet, "/api/v1/rollouts", nil))
-		if len(list.Items) != 1 || list.Items[0].State != adminapi.RolloutCompleted {
+		if len(list.Items) != 1 || list.Items[0].State != fleet.RolloutCompleted {
 			return fmt.Sprintf("%+v", list.Items)
 		}
 		return ""
@@ -199,7 +200,7 @@ func useFleet(t *testing.T, s *apptest.Server) {
 		t.Fatalf("to cancel the group answered %d: %s", got.Status, got.Body)
 	}
 	apptest.Eventually(t, "the group to be cancelled", func() string {
-		if g := group(t, s, done); g.State != adminapi.GroupCancelled {
+		if g := group(t, s, done); g.State != fleet.GroupCancelled {
 			return string(g.State)
 		}
 		return ""
@@ -220,18 +221,18 @@ func startGroup(t *testing.T, s *apptest.Server, one, two *apptest.Agent) string
 		"name": "spring", "failure_policy": "partial_ok", "desired_versions": map[string]any{"one": "2.0.0", "two": "2.0.0"},
 		"members": []any{member("one", one), member("two", two)},
 	}})).Item
-	path := "/api/v1/rollout-groups/" + draft.Id
+	path := "/api/v1/rollout-groups/" + draft.ID
 	preview := apptest.Decode[adminapi.GroupPreviewItem](t, s.Admin(http.MethodPost, path+"/preview", nil))
 	if got := s.Admin(http.MethodPost, path+"/start", map[string]any{"hash": preview.Item.Hash, "why": "OPS-1"}); got.Status != http.StatusOK {
 		t.Fatalf("to start the group answered %d: %s", got.Status, got.Body)
 	}
 	apptest.Eventually(t, "the first agent to be upgraded", func() string {
-		if state := group(t, s, draft.Id).Members[0].State; state != adminapi.MemberRunning {
+		if state := group(t, s, draft.ID).Members[0].State; state != fleet.MemberRunning {
 			return string(state)
 		}
 		return ""
 	})
-	return draft.Id
+	return draft.ID
 }
 
 func group(t *testing.T, s *apptest.Server, id string) adminapi.GroupStatus {

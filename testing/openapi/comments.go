@@ -5,27 +5,53 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// source has what reflection does not know of the types of a package.
+// source has what reflection does not know of the types of packages. Its keys are names such as
+// module/server/fleet.Plan and module/server/fleet.Plan.Strategy.
 type source struct {
-	// comments of types and fields, by names such as Plan and Plan.Strategy.
+	module, root string // the path of this module, and its folder
+	read         map[string]bool
+	// comments of types and fields.
 	comments map[string]string
 	// values of the constants of a type, in their order.
 	values map[string][]string
+	// aliases are the names of types in package adminapi that other packages declare.
+	aliases map[string]string
 }
 
-// readSource reads a package's files.
-func readSource(dir string) (source, error) {
-	s := source{map[string]string{}, map[string][]string{}}
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+// newSource returns what package adminapi says, whose folder is dir.
+func newSource(dir string) (*source, error) {
+	own := reflect.TypeFor[adminapi.Call]().PkgPath()
+	module, _ := strings.CutSuffix(own, "/server/api/adminapi")
+	s := &source{module, filepath.Join(dir, "..", "..", ".."), map[string]bool{}, map[string]string{}, map[string][]string{}, map[string]string{}}
+	return s, s.readPackage(own)
+}
+
+// key returns the name of a type. It reads the type's package, if that is of this module.
+func (s *source) key(t reflect.Type) (string, error) {
+	err := s.readPackage(t.PkgPath())
+	return t.PkgPath() + "." + t.Name(), err
+}
+
+// readPackage reads a package's files, once.
+func (s *source) readPackage(pkg string) error {
+	below, ours := strings.CutPrefix(pkg, s.module+"/")
+	if !ours || s.read[pkg] {
+		return nil
+	}
+	s.read[pkg] = true
+	names, err := filepath.Glob(filepath.Join(s.root, filepath.FromSlash(below), "*.go"))
 	if err != nil {
-		return s, err
+		return err
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -33,7 +59,7 @@ func readSource(dir string) (source, error) {
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
-			return s, err
+			return err
 		}
 		for _, decl := range file.Decls {
 			group, ok := decl.(*ast.GenDecl)
@@ -47,20 +73,37 @@ func readSource(dir string) (source, error) {
 					if doc == "" {
 						doc = group.Doc.Text()
 					}
-					s.comments[sp.Name.Name] = typeText(sp.Name.Name, doc)
-					s.readFields(sp.Name.Name, sp.Type)
+					key := pkg + "." + sp.Name.Name
+					if of, ok := sp.Type.(*ast.SelectorExpr); ok && sp.Assign.IsValid() {
+						key = imported(file, of)
+						s.aliases[key] = sp.Name.Name
+					}
+					if s.aliases[key] == "" || sp.Assign.IsValid() { // the alias has the description
+						s.comments[key] = typeText(sp.Name.Name, doc)
+					}
+					s.readFields(key, sp.Type)
 				case *ast.ValueSpec:
-					if err := s.readConstant(sp); err != nil {
-						return s, fmt.Errorf("%s: %w", name, err)
+					if err := s.readConstant(pkg, sp); err != nil {
+						return fmt.Errorf("%s: %w", name, err)
 					}
 				}
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
-func (s source) readFields(at string, t ast.Expr) {
+// imported returns the full name of a name in another package.
+func imported(file *ast.File, of *ast.SelectorExpr) string {
+	for _, i := range file.Imports {
+		if at, err := strconv.Unquote(i.Path.Value); err == nil && path.Base(at) == of.X.(*ast.Ident).Name {
+			return at + "." + of.Sel.Name
+		}
+	}
+	return ""
+}
+
+func (s *source) readFields(at string, t ast.Expr) {
 	switch t := t.(type) {
 	case *ast.ArrayType:
 		s.readFields(at, t.Elt)
@@ -76,7 +119,7 @@ func (s source) readFields(at string, t ast.Expr) {
 	}
 }
 
-func (s source) readConstant(sp *ast.ValueSpec) error {
+func (s *source) readConstant(pkg string, sp *ast.ValueSpec) error {
 	of, ok := sp.Type.(*ast.Ident)
 	if !ok {
 		return nil
@@ -90,7 +133,10 @@ func (s source) readConstant(sp *ast.ValueSpec) error {
 		if err != nil {
 			return err
 		}
-		s.values[of.Name] = append(s.values[of.Name], text)
+		key := pkg + "." + of.Name
+		if text != "" { // which stands for an absent value
+			s.values[key] = append(s.values[key], text)
+		}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ const header = "# `go generate ./server/api/adminapi` writes this file from the 
 
 // document returns openapi.yaml. dir is the folder of package adminapi.
 func document(dir string) ([]byte, error) {
-	src, err := readSource(dir)
+	src, err := newSource(dir)
 	if err != nil {
 		return nil, err
 	}

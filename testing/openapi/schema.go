@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // object is a mapping of YAML in a given order.
@@ -57,7 +60,7 @@ func (o *object) set(key string, value any) *object {
 
 // schemas makes the schemas of Go types.
 type schemas struct {
-	source
+	*source
 	named *object // by name, in the order in which they were met
 	met   map[string]reflect.Type
 }
@@ -88,6 +91,8 @@ func (s *schemas) ref(name string) *object {
 // the type's name, or the path of a type without one.
 func (s *schemas) of(at string, t reflect.Type) (*object, error) {
 	switch t {
+	case reflect.TypeFor[fleet.Duration]():
+		return s.ref("Duration"), nil
 	case reflect.TypeFor[time.Time]():
 		return newObject("type", "string", "format", "date-time"), nil
 	case reflect.TypeFor[json.RawMessage]():
@@ -104,20 +109,36 @@ func (s *schemas) of(at string, t reflect.Type) (*object, error) {
 	return s.content(at, t)
 }
 
+// reference returns a reference to the schema of a type with a name. A type of another package
+// that has no name in package adminapi is what it is made of.
 func (s *schemas) reference(t reflect.Type) (*object, error) {
-	name := t.Name()
+	key, err := s.key(t)
+	if err != nil {
+		return nil, err
+	}
+	name := s.aliases[key]
+	if name == "" && t.PkgPath() != reflect.TypeFor[adminapi.Call]().PkgPath() {
+		if t.Kind() == reflect.Struct {
+			return nil, fmt.Errorf("%s has no name in package adminapi", t)
+		}
+		return s.content(key, t)
+	}
+	name = or(name, t.Name())
 	if was, ok := s.met[name]; !ok {
 		s.met[name] = t
 		// Its place is before those of the types that it has.
 		place := newObject()
-		key := yaml.Node{}
-		key.SetString(name)
-		s.named.Content = append(s.named.Content, &key, &place.Node)
-		body, err := s.content(name, t)
+		word := yaml.Node{}
+		word.SetString(name)
+		s.named.Content = append(s.named.Content, &word, &place.Node)
+		body, err := s.content(key, t)
 		if err != nil {
 			return nil, err
 		}
-		full := newObject("description", s.comments[name])
+		if values := s.values[key]; values != nil {
+			body.set("enum", values)
+		}
+		full := newObject("description", s.comments[key])
 		full.Content = append(full.Content, body.Content...)
 		place.Content = full.Content
 	} else if was != t {
@@ -129,11 +150,7 @@ func (s *schemas) reference(t reflect.Type) (*object, error) {
 func (s *schemas) content(at string, t reflect.Type) (*object, error) {
 	switch t.Kind() {
 	case reflect.String:
-		out := newObject("type", "string")
-		if values := s.values[t.Name()]; t.PkgPath() != "" && values != nil {
-			out.set("enum", values)
-		}
-		return out, nil
+		return newObject("type", "string"), nil
 	case reflect.Bool:
 		return newObject("type", "boolean"), nil
 	case reflect.Int:
@@ -179,10 +196,14 @@ func (s *schemas) fields(at string, t reflect.Type, required *[]string, properti
 	for f := range t.Fields() {
 		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
-		case name == "-" || !f.IsExported():
+		case name == "-" || !f.IsExported() || f.Tag.Get("schema") == "-":
 			continue
 		case f.Anonymous && name == "":
-			if err := s.fields(f.Type.Name(), f.Type, required, properties); err != nil {
+			key, err := s.key(f.Type)
+			if err == nil {
+				err = s.fields(key, f.Type, required, properties)
+			}
+			if err != nil {
 				return err
 			}
 			continue
@@ -203,7 +224,7 @@ func (s *schemas) fields(at string, t reflect.Type, required *[]string, properti
 
 // field returns the schema of a field: that of its type, with the field's comment and tags. The
 // tag schema has keywords of JSON schemas, nullable, object or array for the type of a
-// json.RawMessage, or the name of one of the schemas in made. The tag example has YAML.
+// json.RawMessage, the name of one of the schemas in made, or - for what is only stored. The tag example has YAML.
 func (s *schemas) field(at string, f reflect.StructField, nullable bool) (*object, error) {
 	tag := f.Tag.Get("schema")
 	var schema *object
@@ -234,10 +255,12 @@ func (s *schemas) field(at string, f reflect.StructField, nullable bool) (*objec
 		}
 		more.set("example", example.Content[0])
 	}
-	if len(more.Content) > 0 && s.values[bare(f.Type).Name()] != nil {
-		// An enumeration is short: it is repeated.
-		if schema, err = s.content(at, bare(f.Type)); err != nil {
-			return nil, err
+	of := bare(f.Type)
+	values := s.values[of.PkgPath()+"."+of.Name()]
+	if short := of == reflect.TypeFor[fleet.Duration]() || values != nil; short && len(more.Content) > 0 && schema.Content[0].Value == "$ref" {
+		schema = newObject("type", "string") // what is short is repeated
+		if values != nil {
+			schema.set("enum", values)
 		}
 	}
 	return beside(schema, more), nil

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -72,7 +71,7 @@ func renderAction(s *action.Status, now time.Time) adminapi.ActionStatus {
 		a.Preparing = &adminapi.ActionPreparing{Handled: s.Preparing.Handled, Agents: s.Preparing.Agents}
 	}
 	if s.Policy.ID == "" { // a change of a policy is no stored action
-		commands := each(s.Commands(s.Counts, s.Stoppable(), now), renderCommand)
+		commands := s.Commands(s.Counts, s.Stoppable(), now)
 		a.Commands = &commands
 	}
 	switch {
@@ -180,14 +179,14 @@ func addActionProgress(out *adminapi.ActionStatus, s *action.Status) {
 	}
 	causes := []adminapi.RolloutCause{}
 	for end, n := range s.Causes {
-		c := adminapi.RolloutCause{Code: cmp.Or(end.Code, unknownCause), Text: history.CauseText(end.Code, end.State), State: adminapi.TargetState(end.State), Count: n}
+		c := adminapi.RolloutCause{Code: fleet.ReasonCode(cmp.Or(end.Code, unknownCause)), Text: history.CauseText(end.Code, end.State), State: fleet.TargetState(end.State), Count: n}
 		if end.Code == action.RefusedCode {
 			c.Text = "The server refused it when it was ordered"
 		}
 		causes = append(causes, c)
 	}
 	slices.SortFunc(causes, func(a, b adminapi.RolloutCause) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Code, b.Code), strings.Compare(string(a.State), string(b.State)))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code), cmp.Compare(a.State, b.State))
 	})
 	out.Causes = &causes
 }

@@ -189,7 +189,7 @@ func (h *Handlers) agentCommands(ctx context.Context, a *fleet.Agent) ([]adminap
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return nil, err
 	}
-	return each(a.Commands(fleet.Blocks{Rollout: locked[a.ID], Managed: policy.Managed}, h.Now.UTC()), renderCommand), nil
+	return a.Commands(fleet.Blocks{Rollout: locked[a.ID], Managed: policy.Managed}, h.Now.UTC()), nil
 }
 
 // addComponentCommands adds which orders a component could follow now, and why not the others. Only
@@ -202,14 +202,8 @@ func (h *Handlers) addComponentCommands(ctx context.Context, a *fleet.Agent, c *
 	if err != nil {
 		return err
 	}
-	c.Commands = new(each(a.ComponentCommands(*c.Name, fleet.Blocks{Rollout: locked[a.ID]}), renderCommand))
+	c.Commands = new(a.ComponentCommands(*c.Name, fleet.Blocks{Rollout: locked[a.ID]}))
 	return nil
-}
-
-func renderCommand(c fleet.Command) adminapi.Command {
-	return adminapi.Command{
-		Name: c.Name, Allowed: c.Allowed, Reason: ptr(c.Reason), Primary: ptr(c.Primary), Danger: ptr(c.Danger), NeedsReason: ptr(c.NeedsReason), Warning: ptr(c.Warning),
-	}
 }
 
 func agentNotFound(err error, id string) error {

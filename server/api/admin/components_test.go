@@ -175,14 +175,14 @@ func TestComponentHasItsRollout(t *testing.T) {
 	freeze(t, s) // it makes no offer, so that the component waits for all of the test
 	draft := slow("2.5.0", map[string]any{"component": "web-server", "name": "spring"})
 	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", draft))
-	path := "/api/v1/rollouts/" + r.Id
-	if arts := *r.Plan.Artifacts; *r.Plan.Component != "web-server" || len(arts) != 1 || *arts[0].Runtime != adminapi.RuntimeSystemd {
+	path := "/api/v1/rollouts/" + r.ID
+	if arts := r.Plan.Artifacts; r.Plan.Component != "web-server" || len(arts) != 1 || arts[0].Runtime != fleet.RuntimeSystemd {
 		t.Errorf("the plan is %+v", r.Plan)
 	}
 	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
 	made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": pre.Hash}))
 
-	if c := component(t, s, a, "web-server"); c.Rollout == nil || c.Rollout.Id != r.Id || *c.DesiredVersion != "2.5.0" || *c.Version != "2.4.0" {
+	if c := component(t, s, a, "web-server"); c.Rollout == nil || c.Rollout.Id != r.ID || *c.DesiredVersion != "2.5.0" || *c.Version != "2.4.0" {
 		t.Errorf("the component is %+v", c)
 	}
 	if c := component(t, s, a, "cache"); c.Rollout != nil || *c.DesiredVersion != "1.0.0" {
@@ -192,7 +192,7 @@ func TestComponentHasItsRollout(t *testing.T) {
 		t.Errorf("the agent itself is in %+v", got.Rollout)
 	}
 	why := made[adminapi.Explanation](t, s.Admin("GET", "/api/v1/agents/"+a.ID+"/why?component=web-server", nil))
-	if why.RolloutId == nil || *why.RolloutId != r.Id || !strings.Contains(why.Summary, "web-server on web-01") {
+	if why.RolloutID == "" || why.RolloutID != r.ID || !strings.Contains(why.Summary, "web-server on web-01") {
 		t.Errorf("it is explained as %+v", why)
 	}
 	order := map[string]any{"agents": []string{a.ID}, "version": "2.5.0"}

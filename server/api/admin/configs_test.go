@@ -47,7 +47,7 @@ func TestConfigPreviewShowsDiffOfEachHost(t *testing.T) {
 	for _, agents := range []any{[]string{a.ID, b.ID}, "local_metadata.host.hostname: web*"} {
 		got := apptest.Decode[adminapi.ConfigPreview](t, s.Admin("POST", path, map[string]any{"agents": agents}))
 		m := apptest.Decode[adminapi.UpgradeManifestItem](t, s.Admin("GET", "/api/v1/upgrade_manifests/edge/web", nil)).Item
-		if got.Component != "web-server" || got.Version != "2.5.0" || got.ContentHash != m.ContentHash || m.Component == nil || len(*m.ConfigFiles) != 1 || len(got.Items) != 2 {
+		if got.Component != "web-server" || got.Version != "2.5.0" || got.ContentHash != m.ContentHash || m.Component == "" || len(m.ConfigFiles) != 1 || len(got.Items) != 2 {
 			t.Fatalf("%+v of %+v", got, m)
 		}
 		slices.SortFunc(got.Items, func(x, y adminapi.ConfigPreviewItem) int { return strings.Compare(x.Hostname, y.Hostname) })
@@ -126,7 +126,7 @@ func TestRolloutPreviewShowsConfigurationOfEachTarget(t *testing.T) {
 	setPort("80")
 	a, b, done, out := enrollWithComponent(s, "web-01"), enrollWithComponent(s, "web-02"), enrollWithComponent(s, "web-03"), enrollWithComponent(s, "web-04")
 	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", ofManifest(out.ID)))
-	path := "/api/v1/rollouts/" + r.Id
+	path := "/api/v1/rollouts/" + r.ID
 	configs := func(p adminapi.RolloutPreview, query string) apptest.Answer {
 		t.Helper()
 		return s.Admin("GET", path+"/previews/"+p.Hash+"/configs"+query, nil)
@@ -134,9 +134,9 @@ func TestRolloutPreviewShowsConfigurationOfEachTarget(t *testing.T) {
 	first := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
 	for _, target := range first.Targets { // web-03 has all that it would get, and web-01 other files
 		for _, agent := range []*apptest.Agent{a, done} {
-			if target.AgentId == agent.ID {
+			if target.AgentID == agent.ID {
 				agent.Components[0] = apptest.Component("web-server", "2.5.0")
-				agent.Components[0].ConfigSHA256, agent.Components[0].RenderedSHA256 = digest, *target.Config
+				agent.Components[0].ConfigSHA256, agent.Components[0].RenderedSHA256 = digest, target.Config
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func TestRolloutPreviewShowsConfigurationOfEachTarget(t *testing.T) {
 	done.MustCheckin(nil)
 
 	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
-	if len(pre.Targets) != 2 || len(pre.Skipped) != 1 || pre.Skipped[0].AgentId != done.ID || pre.Skipped[0].Code != "runs_version" {
+	if len(pre.Targets) != 2 || len(pre.Skipped) != 1 || pre.Skipped[0].AgentID != done.ID || pre.Skipped[0].Code != "runs_version" {
 		t.Fatalf("targets are %+v, left out are %+v", pre.Targets, pre.Skipped)
 	}
 	all := apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, ""))
@@ -155,12 +155,12 @@ func TestRolloutPreviewShowsConfigurationOfEachTarget(t *testing.T) {
 	for i, item := range all.Items {
 		target := pre.Targets[i]
 		want := "--- /dev/null\n+++ /etc/web/web.conf\t0640\n@@ -0,0 +1,2 @@\n+# " + target.Hostname + "\n+port 80\n"
-		if item.AgentId != target.AgentId || item.Hostname != target.Hostname || item.Error != nil || item.Diff == nil || *item.Diff != want || *item.RenderedSha256 != *target.Config {
+		if item.AgentId != target.AgentID || item.Hostname != target.Hostname || item.Error != nil || item.Diff == nil || *item.Diff != want || *item.RenderedSha256 != target.Config {
 			t.Errorf("%s: %+v, want %s", target.Hostname, item, want)
 		}
 	}
 	second := apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, "?page=2&perPage=1"))
-	if len(second.Items) != 1 || second.Total != 2 || second.Items[0].AgentId != pre.Targets[1].AgentId {
+	if len(second.Items) != 1 || second.Total != 2 || second.Items[0].AgentId != pre.Targets[1].AgentID {
 		t.Errorf("the second page is %+v", second)
 	}
 	one := apptest.Decode[adminapi.ConfigPreviewList](t, configs(pre, "?agent="+b.ID))
@@ -185,8 +185,8 @@ func TestRolloutPreviewShowsConfigurationOfEachTarget(t *testing.T) {
 	}
 
 	plain := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("2.5.0", map[string]any{"component": "web-server", "name": "plain", "force": true})))
-	path = "/api/v1/rollouts/" + plain.Id
-	refused(t, "a plan without files", configs(made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil)), ""), 400, "names rollout “plain” ("+plain.Id+"), whose targets get no configuration files from the server")
+	path = "/api/v1/rollouts/" + plain.ID
+	refused(t, "a plan without files", configs(made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil)), ""), 400, "names rollout “plain” ("+plain.ID+"), whose targets get no configuration files from the server")
 }
 
 // From the template to the host: the rollout's preview covers the files, the order has them,
@@ -199,10 +199,10 @@ func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
 	a := enrollWithComponent(s, "web-01")
 	setPort("80")
 	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", ofManifest()))
-	if r.Plan.Component == nil || *r.Plan.Component != "web-server" {
+	if r.Plan.Component == "" || r.Plan.Component != "web-server" {
 		t.Fatalf("the plan is %+v", r.Plan)
 	}
-	path := "/api/v1/rollouts/" + r.Id
+	path := "/api/v1/rollouts/" + r.ID
 	old := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
 	setPort("8080")
 	refused(t, "a variable changed after the preview", s.Admin("POST", path+"/start", map[string]any{"hash": old.Hash}), 409, "changed")
@@ -226,7 +226,7 @@ func TestRolloutOfManifestWritesConfiguration(t *testing.T) {
 		t.Errorf("the host gets %+v", files)
 	}
 	a.Components[0] = apptest.Component("web-server", "2.5.0")
-	a.Components[0].RenderedSHA256 = *pre.Targets[0].Config
+	a.Components[0].RenderedSHA256 = pre.Targets[0].Config
 	a.MustCheckin(nil)
 	setPort("9090")
 	got := apptest.Decode[adminapi.ConfigPreview](t, s.Admin("POST", "/api/v1/upgrade_manifests/edge/web/config_preview", map[string]any{"agents": []string{a.ID}}))

@@ -470,7 +470,7 @@ func TestOrdersOnAgentsOfAFleetTakeThemOver(t *testing.T) {
 	}
 	both := []string{web.ID, db.ID}
 	if c := *apptest.Decode[adminapi.UpgradePreview](t, s.Admin(http.MethodPost, "/api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": both})).Causes; len(c) != 1 ||
-		c[0].Code != "fleet" || c[0].Count != 1 || *c[0].Choice != adminapi.ChoiceTakeOver || !strings.Contains(c[0].Text, "belongs to the fleet web") {
+		c[0].Code != "fleet" || c[0].Count != 1 || c[0].Choice != fleet.ChoiceTakeOver || !strings.Contains(c[0].Text, "belongs to the fleet web") {
 		t.Errorf("an upgrade's preview has %+v", c)
 	}
 	if c := *apptest.Decode[adminapi.RollbackPreview](t, s.Admin(http.MethodPost, "/api/v1/rollback_preview", map[string]any{"agents": both})).Causes; len(c) != 1 || c[0].Code != "fleet" || c[0].Count != 1 {

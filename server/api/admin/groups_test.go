@@ -37,7 +37,7 @@ func tryGroups(t *testing.T, s *apptest.Server, do func(call string, body any, p
 	do("POST /api/v1/rollout-groups/{groupId}/start", map[string]any{"hash": hash, "why": "OPS-1"}, id)
 	apptest.Eventually(t, "the first member to begin", func() string {
 		g := answered[adminapi.GroupStatusItem](t, s.Admin(http.MethodGet, "/api/v1/rollout-groups/"+id, nil)).Item
-		if g.Members[0].State != adminapi.MemberRunning {
+		if g.Members[0].State != fleet.MemberRunning {
 			return string(g.Members[0].State)
 		}
 		return ""

@@ -26,27 +26,20 @@ func (h *Handlers) listIncidents(c *gin.Context) error {
 	default:
 		return fleet.FieldError("query.state", "is %q, want open, acknowledged or resolved", state)
 	}
-	return answerPage(c, func(offset, limit int) ([]incidentView, int, error) {
+	return answerPage(c, func(offset, limit int) ([]adminapi.Incident, int, error) {
 		list, total, err := h.Incidents.List(c.Request.Context(), state, offset, limit)
 		return each(list, viewIncident), total, err
 	})
 }
 
-// incidentView is an incident with where to look next, and what can be ordered now.
-type incidentView struct {
-	fleet.Incident
-	Next     *incident.Next  `json:"next,omitempty"`
-	Commands []fleet.Command `json:"commands"`
-}
-
-func viewIncident(i fleet.Incident) incidentView {
-	return incidentView{i, incident.NextOf(&i), incident.Commands(&i)}
+func viewIncident(i fleet.Incident) adminapi.Incident {
+	return adminapi.Incident{Incident: i, Next: incident.NextOf(&i), Commands: incident.Commands(&i)}
 }
 
 // changeIncident returns a handler that changes the state of an incident.
 func (h *Handlers) changeIncident(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (incidentView, error) {
+		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (adminapi.Incident, error) {
 			i, err := do(h.Incidents, c.Request.Context(), c.Param("incidentId"), w.Actor, w.Why)
 			return viewIncident(i), err
 		})

@@ -222,9 +222,7 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 	out.RequiredVersions = filled(each(p.RequiredVersions, func(v fleet.RequiredVersion) adminapi.RequiredVersion {
 		return adminapi.RequiredVersion{Version: v.Version, Percentage: v.Percentage}
 	}))
-	out.UpgradeWindows = filled(each(p.UpgradeWindows, func(w fleet.Window) adminapi.Window {
-		return adminapi.Window{Days: filled(w.Days), From: w.From, To: w.To, Zone: ptr(w.Zone)}
-	}))
+	out.UpgradeWindows = filled(p.UpgradeWindows)
 	out.Components = filled(each(p.Components, func(c agentapi.PolicyComponent) adminapi.PolicyComponent {
 		return policyComponent(c, p.ComponentVariables[c.Name])
 	}))

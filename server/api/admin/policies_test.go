@@ -366,8 +366,12 @@ func TestPolicyRevisionGrowsUnlessTheClientSaysNo(t *testing.T) {
 	}
 	// The trail has the settings after each change, so that revisions can be compared.
 	newest := apptest.Decode[adminapi.AuditList](t, s.Admin("GET", "/api/v1/audit?subject=default&verb=policy.update", nil)).Items[0]
-	if newest.Data == nil || (*newest.Data)["description"] != "y" || (*newest.Data)["name"] != "Default policy" || (*newest.Data)["revision"].(float64) < 2 {
-		t.Errorf("the newest entry has the settings %+v", newest.Data)
+	var settings struct {
+		Name, Description string
+		Revision          int
+	}
+	if err := json.Unmarshal(newest.Data, &settings); err != nil || settings.Description != "y" || settings.Name != "Default policy" || settings.Revision < 2 {
+		t.Errorf("the newest entry has the settings %s", newest.Data)
 	}
 }
 

@@ -142,15 +142,4 @@ func (h *Handlers) countInactive(ctx context.Context, of asked, ids []string, ca
 	return err
 }
 
-func renderCauses(c *fleet.CauseCounts) *[]adminapi.PreviewCause {
-	list := each(c.List(), renderCause)
-	return &list
-}
-
-func renderCause(c fleet.CauseCount) adminapi.PreviewCause {
-	out := adminapi.PreviewCause{Code: c.Code, Text: c.Text, Count: c.Count, Will: c.Will, Choice: (*adminapi.PreviewCauseChoice)(ptr(c.Choice))}
-	if len(c.Sample) > 0 {
-		out.Sample = &c.Sample
-	}
-	return out
-}
+func renderCauses(c *fleet.CauseCounts) *[]adminapi.PreviewCause { return new(orEmpty(c.List())) }

@@ -28,8 +28,8 @@ func TestPreviewsCountAllAndListSome(t *testing.T) {
 		var out []string
 		for _, c := range *causes {
 			word := c.Code
-			if c.Choice != nil {
-				word += " " + string(*c.Choice)
+			if c.Choice != "" {
+				word += " " + c.Choice
 			}
 			if c.Will {
 				word += " remark"
@@ -56,8 +56,8 @@ func TestPreviewsCountAllAndListSome(t *testing.T) {
 	}
 	plan := map[string]any{"name": "p", "version": "1.1.0", "select": map[string]any{"all": true}, "strategy": map[string]any{"kind": "rolling"}}
 	roll := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollout_preview?max_items=1", map[string]any{"plan": plan}))
-	if *roll.TargetCount != 1 || *roll.SkippedCount != 2 || len(roll.Skipped) != 1 || codes(roll.Causes) != "newer force, running" {
-		t.Errorf("rollout: %d targets, %d skipped of which %d are listed, causes %s", *roll.TargetCount, *roll.SkippedCount, len(roll.Skipped), codes(roll.Causes))
+	if roll.TargetCount != 1 || roll.SkippedCount != 2 || len(roll.Skipped) != 1 || codes(&roll.Causes) != "newer force, running" {
+		t.Errorf("rollout: %d targets, %d skipped of which %d are listed, causes %s", roll.TargetCount, roll.SkippedCount, len(roll.Skipped), codes(&roll.Causes))
 	}
 }
 
@@ -77,8 +77,8 @@ func TestPreviewsCountHostsWithoutSpace(t *testing.T) {
 	body := map[string]any{"version": "1.1.0", "agents": "*"}
 	p := apptest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", body))
 	causes := *p.Causes
-	if p.Will != 1 || len(causes) != 1 || causes[0].Code != "no_space" || causes[0].Count != 2 || *causes[0].Choice != adminapi.ChoiceForce ||
-		!strings.HasPrefix(causes[0].Text, "The host needs 17 MB of free disk space for version 1.1.0") || len(*causes[0].Sample) != 2 {
+	if p.Will != 1 || len(causes) != 1 || causes[0].Code != "no_space" || causes[0].Count != 2 || causes[0].Choice != fleet.ChoiceForce ||
+		!strings.HasPrefix(causes[0].Text, "The host needs 17 MB of free disk space for version 1.1.0") || len(causes[0].Sample) != 2 {
 		t.Errorf("%d would be upgraded, causes %+v", p.Will, causes)
 	}
 	for _, i := range p.Items {
@@ -88,13 +88,13 @@ func TestPreviewsCountHostsWithoutSpace(t *testing.T) {
 	}
 	plan := map[string]any{"name": "p", "version": "1.1.0", "select": map[string]any{"all": true}, "strategy": map[string]any{"kind": "rolling"}}
 	roll := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollout_preview", map[string]any{"plan": plan}))
-	if c := *roll.Causes; *roll.TargetCount != 1 || len(c) != 1 || c[0].Code != "no_space" || c[0].Count != 2 || c[0].Text != causes[0].Text || *c[0].Choice != adminapi.ChoiceForce {
-		t.Errorf("the rollout has %d targets, causes %+v", *roll.TargetCount, c)
+	if c := roll.Causes; roll.TargetCount != 1 || len(c) != 1 || c[0].Code != "no_space" || c[0].Count != 2 || c[0].Text != causes[0].Text || c[0].Choice != fleet.ChoiceForce {
+		t.Errorf("the rollout has %d targets, causes %+v", roll.TargetCount, c)
 	}
 	plan["force"] = true
 	forced := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollout_preview", map[string]any{"plan": plan}))
-	if !strings.Contains(strings.Join(forced.Warnings, "\n"), "2 targets report less free space than 1.1.0 needs") || *forced.TargetCount != 3 {
-		t.Errorf("with force the rollout has %d targets and warns: %q", *forced.TargetCount, forced.Warnings)
+	if !strings.Contains(strings.Join(forced.Warnings, "\n"), "2 targets report less free space than 1.1.0 needs") || forced.TargetCount != 3 {
+		t.Errorf("with force the rollout has %d targets and warns: %q", forced.TargetCount, forced.Warnings)
 	}
 	refused(t, "an order for a full host", s.Admin("POST", "/api/fleet/agents/"+ids["full"]+"/upgrade", map[string]any{"version": "1.1.0"}), http.StatusBadRequest, "of free disk space")
 	body["force"] = true
@@ -113,8 +113,8 @@ func TestRolloutGridAnswersOnlyWhatIsNew(t *testing.T) {
 	a.MustCheckin(nil)
 	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("2.0.0", map[string]any{"select": map[string]any{"agents": []string{a.ID}}})))
 	commands := func(r adminapi.Rollout) (primary string, allowed []string) {
-		for _, c := range *r.Commands {
-			if c.Primary != nil && *c.Primary {
+		for _, c := range r.Commands {
+			if c.Primary {
 				primary = c.Name
 			}
 			if c.Allowed {
@@ -126,15 +126,15 @@ func TestRolloutGridAnswersOnlyWhatIsNew(t *testing.T) {
 	if primary, allowed := commands(r); primary != "start" || strings.Join(allowed, " ") != "start delete" {
 		t.Errorf("a draft asks for %q and allows %v", primary, allowed)
 	}
-	hash := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollouts/"+r.Id+"/preview", nil)).Hash
-	r = made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts/"+r.Id+"/start", map[string]any{"hash": hash}))
-	if primary, _ := commands(r); primary != "pause" || r.Pace == nil || r.Pace.Total != 1 || r.WouldStop == nil {
+	hash := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollouts/"+r.ID+"/preview", nil)).Hash
+	r = made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts/"+r.ID+"/start", map[string]any{"hash": hash}))
+	if primary, _ := commands(r); primary != "pause" || r.Pace == nil || r.Pace.Total != 1 || r.WouldStop == "" {
 		t.Errorf("it asks for %q, its pace is %+v, and it would stop by %v", primary, r.Pace, r.WouldStop)
 	}
 	// Paused, its targets stay as they are.
-	s.Admin("POST", "/api/v1/rollouts/"+r.Id+"/pause", map[string]any{"now": true})
+	s.Admin("POST", "/api/v1/rollouts/"+r.ID+"/pause", map[string]any{"now": true})
 	apptest.Eventually(t, "the offer to be withdrawn", func() string {
-		got := made[adminapi.Rollout](t, s.Admin("GET", "/api/v1/rollouts/"+r.Id, nil))
+		got := made[adminapi.Rollout](t, s.Admin("GET", "/api/v1/rollouts/"+r.ID, nil))
 		if primary, _ := commands(got); primary != "resume" || got.Counts.Offered > 0 {
 			return primary
 		}
@@ -142,7 +142,7 @@ func TestRolloutGridAnswersOnlyWhatIsNew(t *testing.T) {
 	})
 	var tag string
 	apptest.Eventually(t, "the grid to rest", func() string {
-		got := s.Admin("GET", "/api/v1/rollouts/"+r.Id+"/grid", nil)
+		got := s.Admin("GET", "/api/v1/rollouts/"+r.ID+"/grid", nil)
 		grid := apptest.Decode[adminapi.RolloutGrid](t, got)
 		if len(grid.AgentIds) != 1 || grid.Hostnames[0] != "web-1" || len(*grid.Progress) != 1 || fleet.TargetState(grid.States[0]).InFlight() {
 			return string(got.Body)
@@ -151,7 +151,7 @@ func TestRolloutGridAnswersOnlyWhatIsNew(t *testing.T) {
 		return ""
 	})
 	again, err := s.Do(t.Context(), apptest.Request{
-		Method: "GET", URL: s.AdminURL + "/api/v1/rollouts/" + r.Id + "/grid", Header: apptest.Headers("Authorization", "ApiKey "+s.AdminKey, "If-None-Match", tag),
+		Method: "GET", URL: s.AdminURL + "/api/v1/rollouts/" + r.ID + "/grid", Header: apptest.Headers("Authorization", "ApiKey "+s.AdminKey, "If-None-Match", tag),
 	})
 	if err != nil || again.Status != http.StatusNotModified || len(again.Body) > 0 || tag == "" {
 		t.Errorf("the same grid again, with the tag %q: %d %s, %v", tag, again.Status, again.Body, err)
@@ -168,7 +168,7 @@ func TestReassignAndTagSayWhichRolloutsGoOn(t *testing.T) {
 	target.MustCheckin(nil)
 	free.MustCheckin(nil)
 	r := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("1.1.0", map[string]any{"select": map[string]any{"agents": []string{target.ID}}})))
-	path := "/api/v1/rollouts/" + r.Id
+	path := "/api/v1/rollouts/" + r.ID
 	tag := func(dry bool, ids ...string) []string {
 		t.Helper()
 		got := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", "/api/fleet/agents/bulk_update_agent_tags", map[string]any{"agents": ids, "tagsToRemove": []string{"x"}, "dryRun": dry}))
@@ -186,7 +186,7 @@ func TestReassignAndTagSayWhichRolloutsGoOn(t *testing.T) {
 	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
 	made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": pre.Hash}))
 	for _, dry := range []bool{true, false} {
-		if said := tag(dry, target.ID, free.ID); len(said) != 1 || !strings.Contains(said[0], "1 agent is a target of the active rollout “"+r.Plan.Name+"” ("+r.Id+")") {
+		if said := tag(dry, target.ID, free.ID); len(said) != 1 || !strings.Contains(said[0], "1 agent is a target of the active rollout “"+r.Plan.Name+"” ("+r.ID+")") {
 			t.Errorf("dry run %v: it says %q", dry, said)
 		}
 	}
@@ -205,7 +205,7 @@ func TestReassignAndTagSayWhichRolloutsGoOn(t *testing.T) {
 	} {
 		got := apptest.Decode[adminapi.UpdatedAgent](t, s.Admin("PUT", "/api/fleet/agents/"+c.id, c.body))
 		said := orNone(got.Warnings)
-		if got.Item.Id != c.id || len(said) != c.want || c.want > 0 && !strings.Contains(said[0], "1 agent is a target of the active rollout “"+r.Plan.Name+"” ("+r.Id+")") {
+		if got.Item.Id != c.id || len(said) != c.want || c.want > 0 && !strings.Contains(said[0], "1 agent is a target of the active rollout “"+r.Plan.Name+"” ("+r.ID+")") {
 			t.Errorf("changed by %v, %s has the warnings %q", c.body, got.Item.Id, said)
 		}
 	}

@@ -28,7 +28,7 @@ func addProgress(out *adminapi.Agent, a *fleet.Agent, inactivity time.Duration, 
 
 func renderProgress(p fleet.Progress) *adminapi.Progress {
 	out := &adminapi.Progress{
-		State: adminapi.ProgressState(p.State), Version: p.Version, From: ptr(p.From), Since: p.Since, Until: p.Until, Retrying: ptr(p.Retrying),
+		State: p.State, Version: p.Version, From: ptr(p.From), Since: p.Since, Until: p.Until, Retrying: ptr(p.Retrying),
 		Reason: renderReason(p.Code, p.Reason), Rollback: ptr(p.Rollback), By: ptr(p.By), Rollout: renderOrderRollout(p.Rollout), Phase: ptr(p.Phase),
 	}
 	if p.Percent != nil {

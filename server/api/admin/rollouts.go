@@ -140,27 +140,21 @@ func runCommand[T any](c *gin.Context, decode func(*gin.Context, any) error, req
 	return answer(c, v, err)
 }
 
-// rolloutView is a rollout with what operators see of it besides its document.
-type rolloutView struct {
-	fleet.Rollout
-	rollout.Overview
-}
-
 // runRollout is runCommand for a command whose result is a rollout.
 func (h *Handlers) runRollout(c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Request) (fleet.Rollout, error)) error {
-	return runCommand(c, decode, req, func(w rollout.Request) (rolloutView, error) {
+	return runCommand(c, decode, req, func(w rollout.Request) (adminapi.Rollout, error) {
 		r, err := do(w)
 		if err != nil {
-			return rolloutView{}, err
+			return adminapi.Rollout{}, err
 		}
 		return h.viewOf(c, r)
 	})
 }
 
-func (h *Handlers) viewOf(c *gin.Context, r fleet.Rollout) (rolloutView, error) {
+func (h *Handlers) viewOf(c *gin.Context, r fleet.Rollout) (adminapi.Rollout, error) {
 	o, err := h.Rollouts.Overview(c.Request.Context(), &r)
 	r.Marks = nil
-	return rolloutView{r, o}, err
+	return adminapi.Rollout{Rollout: r, Overview: o}, err
 }
 
 func rolloutID(c *gin.Context) string { return c.Param("rolloutId") }
@@ -174,12 +168,12 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerPage(c, func(offset, limit int) ([]rolloutView, int, error) {
+	return answerPage(c, func(offset, limit int) ([]adminapi.Rollout, int, error) {
 		rollouts, total, err := h.rolloutsWith(c.Request.Context(), states, kinds, offset, limit)
 		if err != nil {
 			return nil, 0, err
 		}
-		views := make([]rolloutView, len(rollouts))
+		views := make([]adminapi.Rollout, len(rollouts))
 		for i := range rollouts {
 			views[i].Rollout = rollouts[i]
 			// Who looks at a list asks how those that run are getting on.
@@ -322,14 +316,6 @@ func (h *Handlers) dryRunRollout(c *gin.Context) error {
 	return answerRolloutPreview(c, p, &req.Plan, err)
 }
 
-// previewView is a preview with its numbers, of which a caller may want no more.
-type previewView struct {
-	fleet.Preview
-	Causes       []fleet.CauseCount `json:"causes,omitempty"`
-	TargetCount  int                `json:"target_count,omitempty"`
-	SkippedCount int                `json:"skipped_count,omitempty"`
-}
-
 // answerPreviewOf answers with a preview of a stored rollout.
 func (h *Handlers) answerPreviewOf(c *gin.Context, p fleet.Preview, err error) error {
 	if err != nil {
@@ -345,7 +331,7 @@ func answerRolloutPreview(c *gin.Context, p fleet.Preview, of *fleet.Plan, err e
 	if err != nil {
 		return err
 	}
-	v := previewView{Preview: withLists(p), Causes: preview.Causes(&p, of), TargetCount: len(p.Targets), SkippedCount: len(p.Skipped)}
+	v := adminapi.RolloutPreview{Preview: withLists(p), Causes: preview.Causes(&p, of), TargetCount: len(p.Targets), SkippedCount: len(p.Skipped)}
 	if c.Query("max_items") != "" {
 		most, err := queryInt(c, "max_items", 0, 0, fleet.MaxTargets)
 		if err != nil {
@@ -504,7 +490,7 @@ func (h *Handlers) listTargets(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerPage(c, func(offset, limit int) ([]targetView, int, error) {
+	return answerPage(c, func(offset, limit int) ([]adminapi.Target, int, error) {
 		targets, total, err := h.targetsWith(ctx, q, c.Query("agent"), c.Query("code"), offset, limit)
 		if err != nil {
 			return nil, 0, err
@@ -514,9 +500,9 @@ func (h *Handlers) listTargets(c *gin.Context) error {
 			return nil, 0, err
 		}
 		commands, err := h.Rollouts.Commands(ctx, &r)
-		views := make([]targetView, len(targets))
+		views := make([]adminapi.Target, len(targets))
 		for i := range targets {
-			views[i] = targetView{targets[i], progress[i], plan.TargetCommands(&r, commands, &targets[i])}
+			views[i] = adminapi.Target{Target: targets[i], Progress: progress[i], Commands: plan.TargetCommands(&r, commands, &targets[i])}
 		}
 		return views, total, err
 	})
@@ -541,13 +527,6 @@ func (h *Handlers) targetsWith(ctx context.Context, q store.TargetQuery, agent, 
 	all, _, err := h.Rollouts.ListTargets(ctx, q)
 	with := slices.DeleteFunc(all, func(t fleet.Target) bool { return string(t.Code) != code })
 	return part(with, offset, limit), len(with), err
-}
-
-// targetView is a target with how its upgrade stands, and what can be ordered for it.
-type targetView struct {
-	fleet.Target
-	Progress fleet.ProgressState `json:"progress,omitempty"`
-	Commands []fleet.Command     `json:"commands,omitempty"`
 }
 
 func (h *Handlers) listAudit(c *gin.Context) error {

@@ -51,7 +51,7 @@ func renderEntry(r fleet.HistoryRecord) adminapi.TimelineEntry {
 	}
 	if len(r.Phases) > 0 {
 		phases := each(r.Phases, func(p fleet.Phase) adminapi.TimelinePhase {
-			return adminapi.TimelinePhase{State: adminapi.ProgressState(p.State), At: p.At, Text: ptr(p.Text)}
+			return adminapi.TimelinePhase{State: p.State, At: p.At, Text: ptr(p.Text)}
 		})
 		out.Phases = &phases
 	}
@@ -70,7 +70,7 @@ func (h *Handlers) failures(c *gin.Context) error {
 			code = unknownCause
 		}
 		return adminapi.FailureCause{
-			Code: code, Text: f.Text(), State: adminapi.ProgressState(f.State), Version: f.Version, Count: f.Count, Latest: f.Latest, Kuery: f.Kuery, Sample: ptr(f.Sample),
+			Code: code, Text: f.Text(), State: f.State, Version: f.Version, Count: f.Count, Latest: f.Latest, Kuery: f.Kuery, Sample: ptr(f.Sample),
 		}
 	})}
 	c.JSON(http.StatusOK, out)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -72,7 +73,7 @@ func TestTimelineHasEachPhaseOfAnUpgradeOnce(t *testing.T) {
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
 	first := upgradeOf(t, s, a, "1.1.0")
-	if p := progressOf(t, s, a, adminapi.ProgressSent); deref(p.By) == "" || deref(p.From) != "1.0.0" || p.Version != "1.1.0" || p.Since == nil {
+	if p := progressOf(t, s, a, fleet.ProgressSent); deref(p.By) == "" || deref(p.From) != "1.0.0" || p.Version != "1.1.0" || p.Since == nil {
 		t.Errorf("the progress is %+v", p)
 	}
 	a.MustCheckin(nil)
@@ -80,12 +81,12 @@ func TestTimelineHasEachPhaseOfAnUpgradeOnce(t *testing.T) {
 		reported agentapi.UpgradeState
 		want     adminapi.ProgressState
 	}{
-		{agentapi.UpgradeRequested, adminapi.ProgressAccepted},
-		{agentapi.UpgradeDownloading, adminapi.ProgressDownloading},
-		{agentapi.UpgradeDownloading, adminapi.ProgressDownloading},
-		{agentapi.UpgradeExtracting, adminapi.ProgressInstalling},
-		{agentapi.UpgradeReplacing, adminapi.ProgressInstalling},
-		{agentapi.UpgradeRestarting, adminapi.ProgressRestarting},
+		{agentapi.UpgradeRequested, fleet.ProgressAccepted},
+		{agentapi.UpgradeDownloading, fleet.ProgressDownloading},
+		{agentapi.UpgradeDownloading, fleet.ProgressDownloading},
+		{agentapi.UpgradeExtracting, fleet.ProgressInstalling},
+		{agentapi.UpgradeReplacing, fleet.ProgressInstalling},
+		{agentapi.UpgradeRestarting, fleet.ProgressRestarting},
 	} {
 		a.MustCheckin(apptest.Details(first, "1.1.0", step.reported))
 		progressOf(t, s, a, step.want)
@@ -93,14 +94,14 @@ func TestTimelineHasEachPhaseOfAnUpgradeOnce(t *testing.T) {
 	a.Ack("", first) // it is accepted, and not done
 	a.Version = "1.1.0"
 	a.MustCheckin(apptest.Details(first, "1.1.0", agentapi.UpgradeWatching))
-	progressOf(t, s, a, adminapi.ProgressWatching)
+	progressOf(t, s, a, fleet.ProgressWatching)
 	phases := "sent accepted downloading installing restarting watching"
 	wantEntries(t, timeline(t, s, a), "upgrade watching "+phases, "enrolled The host enrolled.")
 	if got := actionOf(t, s, first); got.Outcome == adminapi.COMPLETE || fmt.Sprint(deref(got.Progress)) != "map[watching:1]" {
 		t.Errorf("while it is watched the action is %s, with %v", got.Outcome, deref(got.Progress))
 	}
 	a.MustCheckin(nil)
-	progressOf(t, s, a, adminapi.ProgressCommitted)
+	progressOf(t, s, a, fleet.ProgressCommitted)
 	if got := actionOf(t, s, first); got.Outcome != adminapi.COMPLETE || fmt.Sprint(deref(got.Progress)) != "map[committed:1]" {
 		t.Errorf("when it is committed the action is %s, with %v", got.Outcome, deref(got.Progress))
 	}
@@ -113,7 +114,7 @@ func TestTimelineHasEachPhaseOfAnUpgradeOnce(t *testing.T) {
 	a.Version = "1.1.0"
 	a.MustCheckin(rolledBack)
 	a.MustCheckin(rolledBack) // the host repeats it
-	progressOf(t, s, a, adminapi.ProgressRolledBack)
+	progressOf(t, s, a, fleet.ProgressRolledBack)
 	all := timeline(t, s, a)
 	wantEntries(t, all, "upgrade rolled_back sent watching rolled_back", "upgrade committed "+phases+" committed", "enrolled The host enrolled.")
 	if r := all.Items[0].Reason; r == nil || r.Code != "crash_loop" || r.Text != "it ended 3 times" || all.Items[0].EndedAt == nil || deref(all.Items[0].ActionId) != second {

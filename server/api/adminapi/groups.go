@@ -2,7 +2,8 @@ package adminapi
 
 import (
 	"net/http"
-	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // The operations of the area groups.
@@ -105,201 +106,48 @@ var (
 )
 
 // GroupPlan is what a group of rollouts does.
-type GroupPlan struct {
-	Name          string        `json:"name"`
-	Description   *string       `json:"description,omitempty"`
-	FailurePolicy FailurePolicy `json:"failure_policy"`
-	// The version of each member, by name
-	DesiredVersions map[string]string `json:"desired_versions" example:"{app: 3.0.0, db: 1.2.0}"`
-	// At most 20, in the order of their upgrades
-	Members []GroupMemberPlan `json:"members"`
-	// Start later members with the fleet as it is then; default: pause if it is not as previewed
-	AcceptDrift *bool `json:"accept_drift,omitempty"`
-}
+type GroupPlan = fleet.GroupPlan
 
 // FailurePolicy is what happens when a member fails. partial_ok: what is done stays, and no more is
 // started. rollback_all: the member and all before it are rolled back, the last one first. manual: the
 // group pauses for an operator, who resumes, skips or rolls back.
-type FailurePolicy string
-
-// Values of FailurePolicy.
-const (
-	PartialOK    FailurePolicy = "partial_ok"
-	RollbackAll  FailurePolicy = "rollback_all"
-	ManualPolicy FailurePolicy = "manual"
-)
+type FailurePolicy = fleet.FailurePolicy
 
 // GroupMemberPlan is a member of a group: the plan of one rollout.
-type GroupMemberPlan struct {
-	// Unique in the group, at most 60 lower-case letters, digits, dots, dashes and underscores
-	Name string `json:"name"`
-	Plan Plan   `json:"plan"`
-	// How long the group waits after this member
-	Soak *string `json:"soak,omitempty" example:"1h"`
-}
+type GroupMemberPlan = fleet.GroupMemberPlan
 
 // GroupState is the state of a group.
-type GroupState string
-
-// Values of GroupState.
-const (
-	GroupDraft       GroupState = "draft"
-	GroupRunning     GroupState = "running"
-	GroupPaused      GroupState = "paused"
-	GroupCancelling  GroupState = "cancelling"
-	GroupRollingBack GroupState = "rolling_back"
-	GroupCompleted   GroupState = "completed"
-	GroupPartial     GroupState = "partial"
-	GroupFailed      GroupState = "failed"
-	GroupCancelled   GroupState = "cancelled"
-	GroupRolledBack  GroupState = "rolled_back"
-)
+type GroupState = fleet.GroupState
 
 // GroupMemberState is the state of a member of a group.
-type GroupMemberState string
-
-// Values of GroupMemberState.
-const (
-	MemberPending        GroupMemberState = "pending"
-	MemberRunning        GroupMemberState = "running"
-	MemberCompleted      GroupMemberState = "completed"
-	MemberFailed         GroupMemberState = "failed"
-	MemberSkipped        GroupMemberState = "skipped"
-	MemberCancelled      GroupMemberState = "cancelled"
-	MemberRolledBack     GroupMemberState = "rolled_back"
-	MemberRollbackFailed GroupMemberState = "rollback_failed"
-	MemberKept           GroupMemberState = "kept"
-)
+type GroupMemberState = fleet.GroupMemberState
 
 // RolloutGroup is a list of rollouts that run one after the other.
-type RolloutGroup struct {
-	Id    string     `json:"id"`
-	State GroupState `json:"state"`
-	Plan  GroupPlan  `json:"plan"`
-	// In the order of the plan
-	Members []GroupMember `json:"members"`
-	// Covers the previews of all members; the group was started with it
-	Hash        *string    `json:"hash,omitempty"`
-	Generation  int64      `json:"generation"`
-	RollingBack *Decision  `json:"rolling_back,omitempty"`
-	Resume      *Decision  `json:"resume,omitempty"`
-	Stop        *GroupStop `json:"stop,omitempty"`
-	CreatedAt   time.Time  `json:"created_at"`
-	CreatedBy   string     `json:"created_by"`
-	StartedAt   *time.Time `json:"started_at,omitempty"`
-	StartedBy   *string    `json:"started_by,omitempty"`
-	EndedAt     *time.Time `json:"ended_at,omitempty"`
-}
+type RolloutGroup = fleet.RolloutGroup
 
 // GroupStatus is a group with the progress of its members.
-type GroupStatus struct {
-	Id    string     `json:"id"`
-	State GroupState `json:"state"`
-	Plan  GroupPlan  `json:"plan"`
-	// In the order of the plan
-	Members []GroupMember `json:"members"`
-	// Covers the previews of all members; the group was started with it
-	Hash        *string    `json:"hash,omitempty"`
-	Generation  int64      `json:"generation"`
-	RollingBack *Decision  `json:"rolling_back,omitempty"`
-	Resume      *Decision  `json:"resume,omitempty"`
-	Stop        *GroupStop `json:"stop,omitempty"`
-	CreatedAt   time.Time  `json:"created_at"`
-	CreatedBy   string     `json:"created_by"`
-	StartedAt   *time.Time `json:"started_at,omitempty"`
-	StartedBy   *string    `json:"started_by,omitempty"`
-	EndedAt     *time.Time `json:"ended_at,omitempty"`
-	// In the order of the plan
-	Progress []GroupProgress `json:"progress"`
-	// What the group waits for or does next; absent once it has ended
-	Waiting *string `json:"waiting,omitempty"`
-	// When the wait ends by itself
-	Until    *time.Time `json:"until,omitempty"`
-	Commands *[]Command `json:"commands,omitempty"`
-}
+type GroupStatus = fleet.GroupStatus
 
 // GroupMember is one rollout of a group.
-type GroupMember struct {
-	Name  string           `json:"name"`
-	State GroupMemberState `json:"state"`
-	// Its rollout, once that has begun
-	RolloutId *string `json:"rollout_id,omitempty"`
-	// Hash of its last preview
-	Hash *string `json:"hash,omitempty"`
-	// An operator accepts that the fleet is not as previewed
-	AcceptDrift *bool `json:"accept_drift,omitempty"`
-	// None of its agents has begun
-	NothingToRollBack *bool      `json:"nothing_to_roll_back,omitempty"`
-	EndedAt           *time.Time `json:"ended_at,omitempty"`
-	// Why it failed, or could not be rolled back
-	Error *string `json:"error,omitempty"`
-	// The group goes on although the member has failed: its failures are no more than its plan
-	// tolerates, or an operator has accepted them
-	Tolerated *bool `json:"tolerated,omitempty"`
-}
+type GroupMember = fleet.GroupMember
 
 // GroupStop is why the group is paused, or has ended other than completed.
-type GroupStop struct {
-	Kind GroupStopKind `json:"kind"`
-	Text string        `json:"text"`
-	// muster, or the operator
-	By string    `json:"by"`
-	At time.Time `json:"at"`
-	// The member that stopped it
-	Member *string `json:"member,omitempty"`
-	AtOnce *bool   `json:"at_once,omitempty"`
-}
+type GroupStop = fleet.GroupStop
 
 // GroupStopKind is why a group stopped. Resuming after failure and drift requires a reason.
-type GroupStopKind string
-
-// Values of GroupStopKind.
-const (
-	GroupStopOperator GroupStopKind = "operator"
-	GroupStopFailure  GroupStopKind = "failure"
-	GroupStopDrift    GroupStopKind = "drift"
-	GroupStopRefused  GroupStopKind = "refused"
-)
+type GroupStopKind = fleet.GroupStopKind
 
 // GroupProgress is the progress of one member; rollout_state, counts, stop and waiting are those of
 // its rollout.
-type GroupProgress struct {
-	Name         string           `json:"name"`
-	State        GroupMemberState `json:"state"`
-	Version      string           `json:"version"`
-	RolloutState *RolloutState    `json:"rollout_state,omitempty"`
-	Counts       *Counts          `json:"counts,omitempty"`
-	Stop         *Stop            `json:"stop,omitempty"`
-	Waiting      *[]Wait          `json:"waiting,omitempty"`
-	// The rollout that rolls it back
-	RollbackId *string `json:"rollback_id,omitempty"`
-}
+type GroupProgress = fleet.GroupProgress
 
 // GroupPreview is what a group would do as of now, identified by its hash. A later member may find
 // another fleet.
-type GroupPreview struct {
-	GroupId  string               `json:"group_id"`
-	Hash     string               `json:"hash" example:"sha256:…"`
-	At       time.Time            `json:"at"`
-	Members  []GroupMemberPreview `json:"members"`
-	AtLeast  string               `json:"at_least" example:"1h0m0s"`
-	Estimate string               `json:"estimate"`
-}
+type GroupPreview = fleet.GroupPreview
 
 // GroupMemberPreview is the summary of the preview of a member; POST /api/v1/rollout_preview with its
 // plan has all of it.
-type GroupMemberPreview struct {
-	Name     string   `json:"name"`
-	Version  string   `json:"version"`
-	Hash     string   `json:"hash"`
-	Targets  int      `json:"targets"`
-	Skipped  int      `json:"skipped"`
-	Batches  int      `json:"batches"`
-	Offline  int      `json:"offline"`
-	AtLeast  string   `json:"at_least"`
-	Estimate string   `json:"estimate"`
-	Warnings []string `json:"warnings"`
-}
+type GroupMemberPreview = fleet.GroupMemberPreview
 
 // RolloutGroupItem is the answer of POST /api/v1/rollout-groups.
 type RolloutGroupItem struct {

@@ -2,7 +2,8 @@ package adminapi
 
 import (
 	"net/http"
-	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // The operations of the area incidents.
@@ -45,64 +46,18 @@ var (
 )
 
 // IncidentState is the state of an incident.
-type IncidentState string
-
-// Values of IncidentState.
-const (
-	IncidentOpen     IncidentState = "open"
-	IncidentAcked    IncidentState = "acknowledged"
-	IncidentResolved IncidentState = "resolved"
-)
+type IncidentState = fleet.IncidentState
 
 // Incident is a problem that needs an operator.
 type Incident struct {
-	Id        string           `json:"id"`
-	Category  IncidentCategory `json:"category"`
-	Severity  IncidentSeverity `json:"severity"`
-	State     IncidentState    `json:"state"`
-	Title     string           `json:"title"`
-	Text      string           `json:"text"`
-	RolloutId *string          `json:"rollout_id,omitempty"`
-	AgentId   *string          `json:"agent_id,omitempty"`
-	Hostname  *string          `json:"hostname,omitempty"`
-	// The component that it is about, of the agent or, with version, of several hosts; absent: the
-	// agent itself
-	Component *string `json:"component,omitempty"`
-	// The version from which hosts were rolled back
-	Version *string `json:"version,omitempty"`
-	// Recovery plan of the rollout, if state may be unreadable
-	RecoveryPlan *string   `json:"recovery_plan,omitempty"`
-	OpenedAt     time.Time `json:"opened_at"`
-	Acked        *Decision `json:"acked,omitempty"`
-	Resolved     *Decision `json:"resolved,omitempty"`
-	// How often the incident was opened
-	Count int           `json:"count"`
-	Next  *IncidentNext `json:"next,omitempty"`
+	fleet.Incident
+	Next *IncidentNext `json:"next,omitempty"`
 	// What can be ordered now, the primary one first
 	Commands []Command `json:"commands"`
 }
 
 // IncidentCategory is a value of category of Incident.
-type IncidentCategory string
-
-// Values of IncidentCategory.
-const (
-	IncidentUpgradeFailed     IncidentCategory = "upgrade_failed"
-	IncidentRollbackFailed    IncidentCategory = "upgrade_rollback_failed"
-	IncidentStalled           IncidentCategory = "upgrade_stalled"
-	IncidentRolloutStopped    IncidentCategory = "rollout_stopped"
-	IncidentVersionRolledBack IncidentCategory = "version_rolled_back"
-	IncidentSharedIdentity    IncidentCategory = "shared_identity"
-)
-
-// IncidentSeverity is a value of severity of Incident.
-type IncidentSeverity string
-
-// Values of IncidentSeverity.
-const (
-	IncidentSeveritySeverityCritical IncidentSeverity = "critical"
-	IncidentSeveritySeverityWarning  IncidentSeverity = "warning"
-)
+type IncidentCategory = fleet.IncidentKind
 
 // ResolveIncidentsRequest is the body of POST /api/v1/incidents/resolve.
 type ResolveIncidentsRequest struct {
@@ -143,12 +98,7 @@ const (
 
 // IncidentNext is where to look next. Besides it there are the pages of the incident's rollout and
 // agent.
-type IncidentNext struct {
-	// A command of the command line
-	Command string `json:"command" example:"muster rollouts status 7f3c"`
-	// Finds the hosts of an incident about a version, which are still as it left them
-	Kuery *string `json:"kuery,omitempty"`
-}
+type IncidentNext = fleet.IncidentNext
 
 // IncidentItem is the answer of POST /api/v1/incidents/{incidentId}/ack.
 type IncidentItem struct {

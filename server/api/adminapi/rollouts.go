@@ -3,6 +3,11 @@ package adminapi
 import (
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/explain"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The operations of the area rollouts.
@@ -312,22 +317,7 @@ var (
 // ProgressState is how an upgrade stands. Only committed is a success: the host's watcher has accepted
 // the version. sent: the order waits for the agent. accepted: the agent has it, and has not begun.
 // waiting_for_host: the order or the upgrade waits for an agent that is offline.
-type ProgressState string
-
-// Values of ProgressState.
-const (
-	ProgressScheduled      ProgressState = "scheduled"
-	ProgressSent           ProgressState = "sent"
-	ProgressAccepted       ProgressState = "accepted"
-	ProgressDownloading    ProgressState = "downloading"
-	ProgressInstalling     ProgressState = "installing"
-	ProgressRestarting     ProgressState = "restarting"
-	ProgressWatching       ProgressState = "watching"
-	ProgressCommitted      ProgressState = "committed"
-	ProgressRolledBack     ProgressState = "rolled_back"
-	ProgressFailed         ProgressState = "failed"
-	ProgressWaitingForHost ProgressState = "waiting_for_host"
-)
+type ProgressState = fleet.ProgressState
 
 // RolloutGrid are lists of the same length, one element for each target.
 type RolloutGrid struct {
@@ -342,52 +332,13 @@ type RolloutGrid struct {
 }
 
 // RolloutPace is how fast a rollout goes.
-type RolloutPace struct {
-	// Targets that have ended
-	Done  int `json:"done"`
-	Total int `json:"total"`
-	// Targets that ended in a minute, over the last ten; absent while none has
-	PerMinute *float32 `json:"per_minute,omitempty"`
-	// When all will have ended at this pace and with the waits of the plan; absent while it does not
-	// run, or cannot be known
-	DoneAbout *time.Time `json:"done_about,omitempty"`
-}
+type RolloutPace = plan.Pace
 
 // RolloutCause are targets of a rollout, or agents of an action, that share a reason.
-type RolloutCause struct {
-	Code string `json:"code"`
-	// As a sentence
-	Text  string      `json:"text"`
-	State TargetState `json:"state"`
-	Count int         `json:"count"`
-	// The error of one of them
-	Sample *string `json:"sample,omitempty"`
-}
+type RolloutCause = plan.Cause
 
 // PreviewCause are agents of a preview that share a reason.
-type PreviewCause struct {
-	Code string `json:"code" example:"failed_before"`
-	// As a sentence without the host's name
-	Text  string `json:"text"`
-	Count int    `json:"count"`
-	// true: they would follow the order, and the text is a remark
-	Will bool `json:"will"`
-	// Field of the request that includes them anyway; absent: nothing does. An order for agents with
-	// take_over is refused as a whole unless the field has the name of their fleet
-	Choice *PreviewCauseChoice `json:"choice,omitempty"`
-	// Names of up to five of the hosts
-	Sample *[]string `json:"sample,omitempty"`
-}
-
-// PreviewCauseChoice is a value of choice of PreviewCause.
-type PreviewCauseChoice string
-
-// Values of PreviewCauseChoice.
-const (
-	ChoiceForce           PreviewCauseChoice = "force"
-	ChoiceIncludeInactive PreviewCauseChoice = "include_inactive"
-	ChoiceTakeOver        PreviewCauseChoice = "take_over"
-)
+type PreviewCause = fleet.CauseCount
 
 // CreateRolloutRequest is a plan, or from and failed.
 type CreateRolloutRequest struct {
@@ -470,306 +421,69 @@ const (
 
 // Plan is what a rollout does. Absent fields have defaults. A number or duration whose absence means a
 // default is refused as 0.
-type Plan struct {
-	Name        string  `json:"name"`
-	Description *string `json:"description,omitempty"`
-	// The component to upgrade, or to install where no version of it is; default: the agents
-	// themselves
-	Component *string `json:"component,omitempty" example:"web"`
-	// With upgrade_id, names an upgrade manifest that provides version, artifacts and migration
-	Profile   *string `json:"profile,omitempty"`
-	UpgradeId *string `json:"upgrade_id,omitempty"`
-	// sha256:… of the manifest's raw bytes
-	ManifestHash *string `json:"manifest_hash,omitempty"`
-	Version      *string `json:"version,omitempty" example:"1.1.0"`
-	// Only agents that run this version; default: any
-	SourceVersion *string `json:"source_version,omitempty"`
-	// Packages for each platform; default: the published ones
-	Artifacts *[]Artifact `json:"artifacts,omitempty"`
-	// URL that hosts download packages from instead of this server
-	SourceUri *string `json:"source_uri,omitempty"`
-	// Also agents that run a later version, or on whose host this one failed before
-	Force *bool `json:"force,omitempty"`
-	// Also agents on whose host the version failed before; unlike force it overrides nothing else
-	RetryFailed *bool `json:"retry_failed,omitempty"`
-	// For the templates of the component's configuration files, as .Vars: over those of the policy,
-	// below variable_overrides of the upgrade manifest
-	Variables *map[string]string `json:"variables,omitempty" schema:"maxProperties=100" example:"{port: '8443'}"`
-	Migration *Migration         `json:"migration,omitempty"`
-	Select    *Selector          `json:"select,omitempty"`
-	// What happens to agents that match only after the start
-	LateJoiners *PlanLateJoiners `json:"late_joiners,omitempty"`
-	// ahead: all targets install the version beside the one that runs before the first is upgraded;
-	// default: each downloads it when it is upgraded
-	Stage    *PlanStage   `json:"stage,omitempty"`
-	Strategy Strategy     `json:"strategy"`
-	Limits   *Limits      `json:"limits,omitempty"`
-	Failure  *FailureRule `json:"failure,omitempty"`
-	Health   *HealthRule  `json:"health,omitempty"`
-	Pace     *Pace        `json:"pace,omitempty"`
-	// Fields whose values are the server's defaults (rollouts.defaults in its configuration). The
-	// server writes it
-	ServerDefaults *[]string `json:"server_defaults,omitempty" example:"[limits.max_parallel]"`
-}
+type Plan = fleet.Plan
 
 // PlanLateJoiners is a value of late_joiners of Plan.
-type PlanLateJoiners string
-
-// Values of PlanLateJoiners.
-const (
-	LateIgnore PlanLateJoiners = "ignore"
-	LateJoin   PlanLateJoiners = "join"
-)
+type PlanLateJoiners = fleet.LateJoiners
 
 // PlanStage is a value of stage of Plan.
-type PlanStage string
-
-// Values of PlanStage.
-const (
-	StageAhead PlanStage = "ahead"
-)
+type PlanStage = fleet.StageMode
 
 // Artifact is the package of a version for one platform.
-type Artifact struct {
-	// default: any
-	Os   *string `json:"os,omitempty"`
-	Arch *string `json:"arch,omitempty"`
-	// How it is run; self is the agent's own package, the others are for components. Agents may have
-	// more
-	Runtime *ArtifactRuntime `json:"runtime,omitempty"`
-	// With docker: the image as name@sha256:…, with the digest in checksum
-	Url      *string `json:"url,omitempty"`
-	Checksum string  `json:"checksum" example:"sha512:…"`
-	// bytes; absent if unknown
-	Size *int64 `json:"size,omitempty"`
-}
+type Artifact = fleet.Artifact
 
 // ArtifactRuntime is a value of runtime of Artifact.
-type ArtifactRuntime string
-
-// Values of ArtifactRuntime.
-const (
-	RuntimeSelf    ArtifactRuntime = "self"
-	RuntimeProcess ArtifactRuntime = "process"
-	RuntimeSystemd ArtifactRuntime = "systemd"
-	RuntimeDocker  ArtifactRuntime = "docker"
-)
+type ArtifactRuntime = fleet.Runtime
 
 // Migration is what the version does to existing state.
-type Migration struct {
-	Type *MigrationType `json:"type,omitempty"`
-	// Required for a breaking migration
-	RecoveryPlan *string `json:"recovery_plan,omitempty"`
-	// Required for a breaking migration
-	AcknowledgeStateRisk *bool `json:"acknowledge_state_risk,omitempty"`
-}
+type Migration = fleet.Migration
 
 // MigrationType is a value of type of Migration.
-type MigrationType string
-
-// Values of MigrationType.
-const (
-	MigrationNone       MigrationType = "none"
-	MigrationCompatible MigrationType = "compatible"
-	MigrationBreaking   MigrationType = "breaking"
-)
+type MigrationType = fleet.MigrationType
 
 // Selector selects the agents that match every given field. An empty selector is refused: use all.
-type Selector struct {
-	All    *bool     `json:"all,omitempty"`
-	Agents *[]string `json:"agents,omitempty"`
-	// A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too.
-	// It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes.
-	Kuery    *string   `json:"kuery,omitempty" schema:"maxLength=10000"`
-	Policies *[]string `json:"policies,omitempty"`
-	// Labels that must have one of these values
-	Labels *map[string][]string `json:"labels,omitempty"`
-	// Labels that must have none of these values
-	Exclude       *map[string][]string `json:"exclude,omitempty"`
-	ExcludeAgents *[]string            `json:"exclude_agents,omitempty"`
-}
+type Selector = fleet.Selector
 
 // StrategyKind is a way to divide the targets into batches.
-type StrategyKind string
-
-// Values of StrategyKind.
-const (
-	StrategyRolling   StrategyKind = "rolling"
-	StrategyCanary    StrategyKind = "canary"
-	StrategyAllAtOnce StrategyKind = "all_at_once"
-	StrategyRings     StrategyKind = "rings"
-	StrategyLockstep  StrategyKind = "lockstep"
-)
+type StrategyKind = fleet.StrategyKind
 
 // Strategy is how the targets are divided into batches.
-type Strategy struct {
-	Kind      StrategyKind `json:"kind"`
-	BatchSize *int         `json:"batch_size,omitempty" schema:"minimum=1"`
-	// Percentage of all targets, rounded up
-	BatchPercent *float64    `json:"batch_percent,omitempty"`
-	Canary       *CanaryRule `json:"canary,omitempty"`
-	Rings        *RingRule   `json:"rings,omitempty"`
-	// With all_at_once: failures never pause the rollout
-	ForceContinue *bool `json:"force_continue,omitempty"`
-	// With all_at_once: running the version is enough, without a health wait
-	SkipValidation *bool `json:"skip_validation,omitempty"`
-	// With all_at_once: nothing is offered after this time
-	Deadline *time.Time `json:"deadline,omitempty"`
-	// With lockstep: what happens to targets that are offline before it begins: the rollout pauses and
-	// names them (refuse, the default), or they are left out
-	Away     *StrategyAway `json:"away,omitempty"`
-	Patience *Duration     `json:"patience,omitempty" schema:"ref=Duration"`
-}
+type Strategy = fleet.Strategy
 
 // StrategyAway is a value of away of Strategy.
-type StrategyAway string
-
-// Values of StrategyAway.
-const (
-	AwayRefuse  StrategyAway = "refuse"
-	AwayExclude StrategyAway = "exclude"
-)
+type StrategyAway = fleet.AwayMode
 
 // CanaryRule is the first batch, which is observed before the others.
-type CanaryRule struct {
-	Size    *int            `json:"size,omitempty" schema:"minimum=1"`
-	Percent *float64        `json:"percent,omitempty"`
-	Pick    *CanaryRulePick `json:"pick,omitempty"`
-	// Labels whose combinations stratified covers; default: os, arch, version
-	Over *[]string `json:"over,omitempty"`
-	// The rest waits for an operator's approval
-	Approval *bool `json:"approval,omitempty"`
-}
+type CanaryRule = fleet.CanaryRule
 
 // CanaryRulePick is a value of pick of CanaryRule.
-type CanaryRulePick string
-
-// Values of CanaryRulePick.
-const (
-	PickRandom     CanaryRulePick = "random"
-	PickStratified CanaryRulePick = "stratified"
-)
+type CanaryRulePick = fleet.CanaryPick
 
 // RingRule is the order of targets by a label.
-type RingRule struct {
-	// Label whose value is the ring; default: ring
-	By *string `json:"by,omitempty"`
-	// Ring of agents without the label
-	Default *int `json:"default,omitempty"`
-	// Rings of this rollout; default: all
-	Only *[]int `json:"only,omitempty"`
-	// Upgrade a ring even if lower rings do not run this version
-	Force *bool `json:"force,omitempty"`
-}
+type RingRule = fleet.RingRule
 
 // Limits are how many targets are upgraded at one time.
-type Limits struct {
-	MaxParallel *int          `json:"max_parallel,omitempty" schema:"minimum=1"`
-	Per         *[]LabelLimit `json:"per,omitempty" schema:"maxItems=4"`
-}
+type Limits = fleet.Limits
 
 // LabelLimit is the maximum number of agents upgrading at one time for each value of a label.
-type LabelLimit struct {
-	Label string `json:"label"`
-	Max   int    `json:"max" schema:"minimum=1"`
-}
+type LabelLimit = fleet.LabelLimit
 
 // FailureRule is when failures pause a rollout: crossing either threshold does.
-type FailureRule struct {
-	Count *int `json:"count,omitempty" schema:"minimum=0"`
-	// Percentage of attempted upgrades
-	Percent *float64 `json:"percent,omitempty"`
-	// Retries of a target that failed without harm
-	Retries *int `json:"retries,omitempty" schema:"minimum=0"`
-}
+type FailureRule = fleet.FailureRule
 
 // HealthRule is when an upgraded target counts as healthy.
-type HealthRule struct {
-	Wait        *Duration `json:"wait,omitempty" schema:"ref=Duration"`
-	StaleAfter  *Duration `json:"stale_after,omitempty" schema:"ref=Duration"`
-	SilentAfter *Duration `json:"silent_after,omitempty" schema:"ref=Duration"`
-	MaxCrashes  *int      `json:"max_crashes,omitempty" schema:"minimum=1"`
-}
+type HealthRule = fleet.HealthRule
 
 // Pace is when targets are offered the version.
-type Pace struct {
-	Soak           *Duration `json:"soak,omitempty" schema:"ref=Duration"`
-	PauseOnSuccess *bool     `json:"pause_on_success,omitempty"`
-	Windows        *[]Window `json:"windows,omitempty"`
-	OfferFor       *Duration `json:"offer_for,omitempty" schema:"ref=Duration"`
-	WaitFor        *Duration `json:"wait_for,omitempty" schema:"ref=Duration"`
-	// Skip soak, windows, freezes and observation
-	Emergency *bool `json:"emergency,omitempty"`
-}
+type Pace = fleet.Pace
 
 // RolloutState is state of a rollout.
-type RolloutState string
-
-// Values of RolloutState.
-const (
-	RolloutDraft      RolloutState = "draft"
-	RolloutRunning    RolloutState = "running"
-	RolloutPaused     RolloutState = "paused"
-	RolloutCancelling RolloutState = "cancelling"
-	RolloutCompleted  RolloutState = "completed"
-	RolloutFailed     RolloutState = "failed"
-	RolloutCancelled  RolloutState = "cancelled"
-	RolloutRolledBack RolloutState = "rolled_back"
-)
+type RolloutState = fleet.RolloutState
 
 // Rollout is a rollout.
 type Rollout struct {
-	Id    string       `json:"id"`
-	State RolloutState `json:"state"`
-	Plan  Plan         `json:"plan"`
-	Pin   *Pin         `json:"pin,omitempty"`
-	// Hashes of the stored previews, newest last
-	Previews *[]string `json:"previews,omitempty"`
-	// Locked to this rollout while it is active
-	Policies *[]string `json:"policies,omitempty"`
-	// The rollout whose targets this one rolls back
-	RollbackOf   *string `json:"rollback_of,omitempty"`
-	RolledBackBy *string `json:"rolled_back_by,omitempty"`
-	// The group that this rollout is a member of, or rolls a member of back
-	Group *string `json:"group,omitempty"`
-	// The declared fleet that this rollout carries out
-	Fleet *string `json:"fleet,omitempty"`
-	// The rollout hash of the fleet's spec, 64 hex digits
-	SpecHash     *string   `json:"spec_hash,omitempty"`
-	Generation   int64     `json:"generation"`
-	Stop         *Stop     `json:"stop,omitempty"`
-	PauseAsked   *Decision `json:"pause_asked,omitempty"`
-	Approved     *Decision `json:"approved,omitempty"`
-	Forced       *Decision `json:"forced,omitempty"`
-	Promoted     *Decision `json:"promoted,omitempty"`
-	CancelledNow *Decision `json:"cancelled_now,omitempty"`
-	// Failures that no longer count against the threshold
-	Forgiven *int `json:"forgiven,omitempty"`
-	// Commands on targets that are not executed yet
-	Orders   *[]Order         `json:"orders,omitempty"`
-	Staging  *RolloutStaging  `json:"staging,omitempty"`
-	Lockstep *RolloutLockstep `json:"lockstep,omitempty"`
-	Batches  *[]Batch         `json:"batches,omitempty"`
-	Counts   Counts           `json:"counts"`
-	// Why the rollout waits, most important reason first
-	Waiting   *[]Wait   `json:"waiting,omitempty"`
-	Exposure  *Exposure `json:"exposure,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
-	CreatedBy string    `json:"created_by"`
-	// The server created it because a policy requires a version
-	IsAutomatic *bool      `json:"is_automatic,omitempty"`
-	StartedAt   *time.Time `json:"started_at,omitempty"`
-	StartedBy   *string    `json:"started_by,omitempty"`
-	// Absent while it does not run; deadlines of waits are measured from it
-	RunningSince *time.Time `json:"running_since,omitempty"`
-	EndedAt      *time.Time `json:"ended_at,omitempty"`
-	// What can be ordered now, the primary one first
-	Commands *[]Command   `json:"commands,omitempty"`
-	Pace     *RolloutPace `json:"pace,omitempty"`
-	// Its failures by cause, the most frequent first
-	Causes *[]RolloutCause `json:"causes,omitempty"`
-	// What would pause it next, as a sentence: 1 of 3 failures
-	WouldStop *string `json:"would_stop,omitempty"`
+	fleet.Rollout
+	plan.Overview
 }
 
 // RolloutItem is the answer of POST /api/v1/rollouts.
@@ -787,218 +501,49 @@ type RolloutList struct {
 
 // Pin is the preview that was started; on a draft, of a start that was interrupted: starting again
 // completes it.
-type Pin struct {
-	Hash    string    `json:"hash"`
-	Targets int       `json:"targets"`
-	At      time.Time `json:"at"`
-}
+type Pin = fleet.Pin
 
 // Stop is why the rollout is paused.
-type Stop struct {
-	Kind StopKind `json:"kind"`
-	Text string   `json:"text"`
-	// muster, or the operator
-	By string    `json:"by"`
-	At time.Time `json:"at"`
-	// Number of offers that were withdrawn
-	Withdrawn int `json:"withdrawn"`
-	Batch     int `json:"batch"`
-}
+type Stop = fleet.Stop
 
 // StopKind is why a rollout stopped. Resuming after threshold, canary, exposure and deadline requires
 // a reason.
-type StopKind string
-
-// Values of StopKind.
-const (
-	StopOperator  StopKind = "operator"
-	StopSuccess   StopKind = "success"
-	StopThreshold StopKind = "threshold"
-	StopCanary    StopKind = "canary"
-	StopExposure  StopKind = "exposure"
-	StopDeadline  StopKind = "deadline"
-	StopRollback  StopKind = "rollback"
-	StopVerify    StopKind = "verify"
-)
+type StopKind = fleet.StopKind
 
 // Order is a command on targets that is not executed yet.
-type Order struct {
-	Id   string    `json:"id"`
-	Kind OrderKind `json:"kind"`
-	// default: all targets that the kind applies to; for a retry, all failed targets
-	Agents *[]string `json:"agents,omitempty"`
-	By     string    `json:"by"`
-	At     time.Time `json:"at"`
-	Why    *string   `json:"why,omitempty"`
-}
+type Order = fleet.Order
 
 // OrderKind is a value of kind of Order.
-type OrderKind string
-
-// Values of OrderKind.
-const (
-	OrderRetry    OrderKind = "retry"
-	OrderSkip     OrderKind = "skip"
-	OrderWithdraw OrderKind = "withdraw"
-	OrderReturn   OrderKind = "return"
-	OrderAdjust   OrderKind = "adjust"
-)
+type OrderKind = fleet.OrderKind
 
 // BatchKind is the kind of a batch.
-type BatchKind string
-
-// Values of BatchKind.
-const (
-	BatchCanary  BatchKind = "canary"
-	BatchRegular BatchKind = "regular"
-	BatchLate    BatchKind = "late"
-)
+type BatchKind = fleet.BatchKind
 
 // Batch is a part of the targets, which are offered the version together.
-type Batch struct {
-	Index int       `json:"index"`
-	Kind  BatchKind `json:"kind"`
-	Ring  int       `json:"ring"`
-	// Time of the first offer
-	StartedAt *time.Time `json:"started_at,omitempty"`
-	// When all targets except offline ones were done
-	EndedAt *time.Time `json:"ended_at,omitempty"`
-	// When observation, soak and approval were over too
-	ClearedAt *time.Time `json:"cleared_at,omitempty"`
-	Counts    Counts     `json:"counts"`
-}
+type Batch = fleet.Batch
 
 // Counts are the numbers of targets in each state; the sum is total.
-type Counts struct {
-	Total      int `json:"total"`
-	Pending    int `json:"pending"`
-	Held       int `json:"held"`
-	Offered    int `json:"offered"`
-	Upgrading  int `json:"upgrading"`
-	Verifying  int `json:"verifying"`
-	Succeeded  int `json:"succeeded"`
-	Failed     int `json:"failed"`
-	RolledBack int `json:"rolled_back"`
-	Withdrawn  int `json:"withdrawn"`
-	Skipped    int `json:"skipped"`
-	Expired    int `json:"expired"`
-	Cancelled  int `json:"cancelled"`
-	// Those of the skipped that nobody left out: their hosts could not be given the version, so the
-	// rollout has failed
-	Refused *int `json:"refused,omitempty"`
-}
+type Counts = fleet.Counts
 
 // Wait is what somebody or something waits for.
-type Wait struct {
-	Code  string    `json:"code" example:"soak"`
-	Text  string    `json:"text"`
-	Since time.Time `json:"since"`
-	// When it ends by itself, or by its deadline
-	Until *time.Time `json:"until,omitempty"`
-}
+type Wait = fleet.Wait
 
 // TargetState is the state of a target.
-type TargetState string
-
-// Values of TargetState.
-const (
-	TargetPending    TargetState = "pending"
-	TargetHeld       TargetState = "held"
-	TargetOffered    TargetState = "offered"
-	TargetUpgrading  TargetState = "upgrading"
-	TargetVerifying  TargetState = "verifying"
-	TargetSucceeded  TargetState = "succeeded"
-	TargetFailed     TargetState = "failed"
-	TargetRolledBack TargetState = "rolled_back"
-	TargetWithdrawn  TargetState = "withdrawn"
-	TargetSkipped    TargetState = "skipped"
-	TargetExpired    TargetState = "expired"
-	TargetCancelled  TargetState = "cancelled"
-)
+type TargetState = fleet.TargetState
 
 // Target is one agent of a rollout.
 type Target struct {
-	RolloutId string `json:"rollout_id"`
-	AgentId   string `json:"agent_id"`
-	Hostname  string `json:"hostname"`
-	Batch     int    `json:"batch"`
-	// Position among all targets
-	Order int         `json:"order"`
-	Ring  int         `json:"ring"`
-	State TargetState `json:"state"`
-	From  string      `json:"from"`
-	To    string      `json:"to"`
-	// The host goes back to a previous version that it still has
-	Rollback *bool `json:"rollback,omitempty"`
-	// Identifies the configuration files that the server renders for the host
-	Config *string `json:"config,omitempty"`
-	// How long the host observes the new version of the component before it reports it as installed
-	Observes *string `json:"observes,omitempty" example:"1m0s"`
-	// Values of the labels in limits.per, in that order
-	Values *[]string `json:"values,omitempty"`
-	Site   *string   `json:"site,omitempty"`
-	// The id of the policy that the agent had when it became a target
-	Policy    *string   `json:"policy,omitempty"`
-	ActionId  *string   `json:"action_id,omitempty"`
-	ActionIds *[]string `json:"action_ids,omitempty"`
-	Phase     *string   `json:"phase,omitempty" example:"UPG_DOWNLOADING"`
-	// What is done on the host, by the report that phase is from
-	HostPhase *TargetHostPhase `json:"host_phase,omitempty"`
-	// The last phase that the host has reached in lockstep
-	Reached  *TargetReached `json:"reached,omitempty"`
-	Attempts int            `json:"attempts"`
-	// An operator has ordered a retry, which overrides an earlier failure of the version on the host
-	Retried *bool `json:"retried,omitempty"`
-	// Why the target is in this state
-	Code      *string    `json:"code,omitempty" example:"max_parallel"`
-	Error     *string    `json:"error,omitempty"`
-	OfferedAt *time.Time `json:"offered_at,omitempty"`
-	// When the agent checked in with the version
-	ReachedAt *time.Time `json:"reached_at,omitempty"`
-	// Last check-in, beacon or progress
-	SignAt *time.Time `json:"sign_at,omitempty"`
-	// When an offer for an offline agent expires
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"`
-	// Oldest first
-	History  *[]TargetChange `json:"history,omitempty"`
-	Progress *ProgressState  `json:"progress,omitempty"`
+	fleet.Target
+	Progress ProgressState `json:"progress,omitempty"`
 	// What can be ordered for this target now: retry and skip
-	Commands *[]Command `json:"commands,omitempty"`
+	Commands []Command `json:"commands,omitempty"`
 }
-
-// TargetHostPhase is a value of host_phase of Target.
-type TargetHostPhase string
-
-// Values of TargetHostPhase.
-const (
-	TargetPreparing  TargetHostPhase = "preparing"
-	TargetStopped    TargetHostPhase = "stopped"
-	TargetMutating   TargetHostPhase = "mutating"
-	TargetStarting   TargetHostPhase = "starting"
-	TargetIsVerified TargetHostPhase = "verifying"
-)
 
 // TargetReached is a value of reached of Target.
-type TargetReached string
-
-// Values of TargetReached.
-const (
-	ReachedDrain  TargetReached = "drain"
-	ReachedStop   TargetReached = "stop"
-	ReachedBackup TargetReached = "backup"
-	ReachedSwitch TargetReached = "switch"
-	ReachedStart  TargetReached = "start"
-)
+type TargetReached = agentapi.LockstepPhase
 
 // TargetChange is a state that a target reached.
-type TargetChange struct {
-	At    time.Time   `json:"at"`
-	State TargetState `json:"state"`
-	Phase *string     `json:"phase,omitempty"`
-	Code  *string     `json:"code,omitempty"`
-	Error *string     `json:"error,omitempty"`
-}
+type TargetChange = fleet.TargetChange
 
 // TargetList is the answer of GET /api/v1/rollouts/{rolloutId}/targets.
 type TargetList struct {
@@ -1010,109 +555,35 @@ type TargetList struct {
 
 // RolloutPreview is what a rollout would do, identified by its hash.
 type RolloutPreview struct {
-	Hash string `json:"hash" example:"sha256:…"`
-	// Empty if the preview is not stored
-	RolloutId string `json:"rollout_id"`
-	// The plan's component; absent: the agents themselves
-	Component *string   `json:"component,omitempty"`
-	At        time.Time `json:"at"`
-	// Fields of the plan with the server's default, and their values
-	ServerDefaults *[]string       `json:"server_defaults,omitempty" example:"['limits.max_parallel: 50']"`
-	Targets        []PreviewTarget `json:"targets"`
-	// Agents that match but are left out
-	Skipped []SkippedAgent `json:"skipped"`
+	fleet.Preview
 	// Why agents are left out, and remarks on targets, with counts; of all agents, also if targets and
 	// skipped have fewer
-	Causes *[]PreviewCause `json:"causes,omitempty"`
+	Causes []PreviewCause `json:"causes,omitempty"`
 	// How many targets there are, also if targets has fewer
-	TargetCount *int `json:"target_count,omitempty"`
+	TargetCount int `json:"target_count,omitempty"`
 	// How many agents are left out, also if skipped has fewer
-	SkippedCount *int           `json:"skipped_count,omitempty"`
-	Batches      []PreviewBatch `json:"batches"`
-	Coverage     *Coverage      `json:"coverage,omitempty"`
-	Sites        []SiteBytes    `json:"sites"`
-	// Number of offline targets, which get an offer that waits for them
-	Offline  int             `json:"offline"`
-	AtLeast  Duration        `json:"at_least" schema:"ref=Duration"`
-	Estimate Duration        `json:"estimate" schema:"ref=Duration"`
-	Exposure *Exposure       `json:"exposure,omitempty"`
-	Staging  *PreviewStaging `json:"staging,omitempty"`
-	// Why a start would be refused now; absent if it would not be
-	Refusals *[]StartRefusal `json:"refusals,omitempty"`
-	Warnings []string        `json:"warnings"`
+	SkippedCount int `json:"skipped_count,omitempty"`
 }
 
 // StartRefusal is why a rollout cannot be started.
-type StartRefusal struct {
-	// Code of the error of the start
-	Code *string `json:"code,omitempty" example:"rollout_lower_rings"`
-	Text string  `json:"text"`
-}
+type StartRefusal = fleet.StartRefusal
 
 // PreviewStaging is what the targets stage before the first batch, of a plan with stage.
-type PreviewStaging struct {
-	// Targets that have the version
-	Staged int `json:"staged"`
-	// Targets that would stage it
-	Load int `json:"load"`
-	// Targets whose agents cannot stage versions; they download when they are upgraded
-	Cannot   int      `json:"cannot"`
-	Estimate Duration `json:"estimate" schema:"ref=Duration"`
-}
+type PreviewStaging = fleet.PreviewStaging
 
 // RolloutStaging is how far the targets have staged the version.
-type RolloutStaging struct {
-	StartedAt time.Time `json:"started_at"`
-	// How long the first batch waits for them
-	Until   time.Time  `json:"until"`
-	EndedAt *time.Time `json:"ended_at,omitempty"`
-	// Targets that were asked
-	Targets int `json:"targets"`
-	// Targets that have staged it, have failed to, or cannot
-	Answered int `json:"answered"`
-	// Other targets that are online
-	Waiting int `json:"waiting"`
-}
+type RolloutStaging = fleet.Staging
 
 // RolloutLockstep is how far a rollout in lockstep is. All targets reach a phase before the first
 // begins the next. Before the phase switch a failure undoes everything, on every target; from then on
 // it goes through to its end.
-type RolloutLockstep struct {
-	Phase LockstepPhase `json:"phase"`
-	Since time.Time     `json:"since"`
-	// Targets that go together; absent before the phase drain
-	Targets *int `json:"targets,omitempty"`
-	// When the phase switch began; absent before
-	CommittedAt *time.Time `json:"committed_at,omitempty"`
-	Undo        *Undo      `json:"undo,omitempty"`
-	// Hosts that were left out because they were offline, at most 50 entries
-	Missing *[]string `json:"missing,omitempty"`
-	// Hosts that were not ready, or did not go along to the end, at most 50 entries
-	Failed *[]string `json:"failed,omitempty"`
-}
+type RolloutLockstep = fleet.Lockstep
 
 // LockstepPhase is a phase of a rollout in lockstep.
-type LockstepPhase string
-
-// Values of LockstepPhase.
-const (
-	LockstepVerify      LockstepPhase = "verify"
-	LockstepDrain       LockstepPhase = "drain"
-	LockstepStop        LockstepPhase = "stop"
-	LockstepVerifyAgain LockstepPhase = "verify_again"
-	LockstepBackup      LockstepPhase = "backup"
-	LockstepSwitch      LockstepPhase = "switch"
-	LockstepStart       LockstepPhase = "start"
-	LockstepSettle      LockstepPhase = "settle"
-	LockstepUndo        LockstepPhase = "undo"
-)
+type LockstepPhase = fleet.LockstepPhase
 
 // Undo is why a rollout in lockstep goes back.
-type Undo struct {
-	At  time.Time     `json:"at"`
-	In  LockstepPhase `json:"in"`
-	Why string        `json:"why"`
-}
+type Undo = fleet.Undo
 
 // RolloutPreviewItem is the answer of POST /api/v1/rollouts/{rolloutId}/preview.
 type RolloutPreviewItem struct {
@@ -1120,88 +591,28 @@ type RolloutPreviewItem struct {
 }
 
 // PreviewTarget is an agent that a rollout would upgrade.
-type PreviewTarget struct {
-	AgentId  string `json:"agent_id"`
-	Hostname string `json:"hostname"`
-	Policy   string `json:"policy"`
-	From     string `json:"from"`
-	To       string `json:"to"`
-	Rollback *bool  `json:"rollback,omitempty"`
-	// Identifies the configuration files that the server renders for the host
-	Config *string `json:"config,omitempty"`
-	// How long the host observes the new version of the component before it reports it as installed
-	Observes *string   `json:"observes,omitempty" example:"1m0s"`
-	Batch    int       `json:"batch"`
-	Ring     int       `json:"ring"`
-	Site     *string   `json:"site,omitempty"`
-	Values   *[]string `json:"values,omitempty"`
-	Online   bool      `json:"online"`
-	// Bytes to download
-	Bytes int64 `json:"bytes"`
-}
+type PreviewTarget = fleet.PreviewTarget
 
 // SkippedAgent is an agent that a rollout would leave out.
-type SkippedAgent struct {
-	AgentId  string `json:"agent_id"`
-	Hostname string `json:"hostname"`
-	Version  string `json:"version"`
-	Code     string `json:"code" example:"runs_version"`
-	Text     string `json:"text"`
-	// Code of the cause in previews, if code says less
-	Cause *string `json:"cause,omitempty" example:"running"`
-	// force in the plan includes it
-	Forceable *bool `json:"forceable,omitempty"`
-}
+type SkippedAgent = fleet.SkippedAgent
 
 // PreviewBatch is a batch of a preview. Times are estimates that include windows and freezes.
-type PreviewBatch struct {
-	Index   int       `json:"index"`
-	Kind    BatchKind `json:"kind"`
-	Ring    int       `json:"ring"`
-	Size    int       `json:"size"`
-	Offline int       `json:"offline"`
-	StartAt time.Time `json:"start_at"`
-	EndAt   time.Time `json:"end_at"`
-	// Share of the fleet that runs the version after the batch, 0 to 1
-	Share float64 `json:"share"`
-}
+type PreviewBatch = fleet.PreviewBatch
 
 // Coverage is how much of the fleet's variety the canaries cover.
-type Coverage struct {
-	Over    []string `json:"over"`
-	Cells   int      `json:"cells"`
-	Covered int      `json:"covered"`
-	// Share of targets whose cell has a canary, 0 to 1
-	Agents    float64 `json:"agents"`
-	Uncovered []Cell  `json:"uncovered" schema:"maxItems=20"`
-}
+type Coverage = fleet.Coverage
 
 // Cell are agents that share the values of labels.
-type Cell struct {
-	Values []string `json:"values"`
-	Agents int      `json:"agents"`
-}
+type Cell = fleet.Cell
 
 // SiteBytes is how much the agents of a site would download.
-type SiteBytes struct {
-	Site   string `json:"site"`
-	Agents int    `json:"agents"`
-	Bytes  int64  `json:"bytes"`
-}
+type SiteBytes = fleet.SiteBytes
 
 // Drift is how the fleet differs from a preview.
-type Drift struct {
-	Added   []DriftItem `json:"added"`
-	Removed []DriftItem `json:"removed"`
-	Changed []DriftItem `json:"changed"`
-}
+type Drift = fleet.Drift
 
 // DriftItem is an agent that differs from a preview.
-type DriftItem struct {
-	AgentId  string `json:"agent_id"`
-	Hostname string `json:"hostname"`
-	Text     string `json:"text"`
-}
+type DriftItem = fleet.DriftItem
 
 // DriftRefusal is an error. drift, hash and targets are set only if the fleet has changed since the
 // preview.
@@ -1218,20 +629,7 @@ type DriftRefusal struct {
 }
 
 // AuditEntry is an entry of the audit trail: who did what, when and to what.
-type AuditEntry struct {
-	Id string    `json:"id"`
-	At time.Time `json:"at"`
-	// Name of the admin key; muster for steps of the rollout itself
-	Actor string `json:"actor"`
-	Verb  string `json:"verb" example:"rollout.pause"`
-	// Id of the rollout
-	Subject string  `json:"subject"`
-	Why     *string `json:"why,omitempty"`
-	Text    string  `json:"text"`
-	// What was recorded besides. changes lists the fields that were changed: each has field, before
-	// and after, or hidden instead of values that may be a secret
-	Data *map[string]any `json:"data,omitempty"`
-}
+type AuditEntry = fleet.AuditEntry
 
 // AuditList is the answer of GET /api/v1/audit.
 type AuditList struct {
@@ -1242,27 +640,10 @@ type AuditList struct {
 }
 
 // Explanation is why an agent runs its version.
-type Explanation struct {
-	AgentId string    `json:"agent_id"`
-	At      time.Time `json:"at"`
-	// Absent if no rollout is concerned
-	RolloutId   *string `json:"rollout_id,omitempty"`
-	RolloutName *string `json:"rollout_name,omitempty"`
-	// The answer in one sentence
-	Summary string `json:"summary"`
-	// The reasons, broadest first
-	Chain []Reason `json:"chain"`
-	// What will change the situation, or what to do
-	Next *string `json:"next,omitempty"`
-}
+type Explanation = explain.Explanation
 
 // Reason is a step of an explanation.
-type Reason struct {
-	Code  string     `json:"code" example:"soak"`
-	Text  string     `json:"text"`
-	Since *time.Time `json:"since,omitempty"`
-	Until *time.Time `json:"until,omitempty"`
-}
+type Reason = explain.Reason
 
 // ExplanationItem is the answer of GET /api/v1/agents/{agentId}/why.
 type ExplanationItem struct {
@@ -1271,21 +652,10 @@ type ExplanationItem struct {
 
 // ExposureRule is at most percent of the fleet, and of each value of the labels in per, runs a version
 // with fewer than healthy_hours healthy agent-hours.
-type ExposureRule struct {
-	Id           string           `json:"id"`
-	Enabled      bool             `json:"enabled"`
-	Percent      float64          `json:"percent"`
-	HealthyHours float64          `json:"healthy_hours"`
-	Per          *[]ExposureLabel `json:"per,omitempty"`
-	UpdatedAt    time.Time        `json:"updated_at"`
-	UpdatedBy    string           `json:"updated_by"`
-}
+type ExposureRule = fleet.ExposureRule
 
 // ExposureLabel is a label of which each value has an exposure limit.
-type ExposureLabel struct {
-	Label   string  `json:"label"`
-	Percent float64 `json:"percent"`
-}
+type ExposureLabel = fleet.ExposureLabel
 
 // ExposureRuleItem is the answer of GET /api/v1/exposure.
 type ExposureRuleItem struct {
@@ -1294,45 +664,21 @@ type ExposureRuleItem struct {
 
 // SetExposureRequest is the body of PUT /api/v1/exposure.
 type SetExposureRequest struct {
-	Enabled      bool             `json:"enabled"`
-	Percent      float64          `json:"percent"`
-	HealthyHours float64          `json:"healthy_hours"`
-	Per          *[]ExposureLabel `json:"per,omitempty" schema:"maxItems=4"`
-	Why          *string          `json:"why,omitempty"`
+	Enabled      bool            `json:"enabled"`
+	Percent      float64         `json:"percent"`
+	HealthyHours float64         `json:"healthy_hours"`
+	Per          []ExposureLabel `json:"per,omitempty" schema:"maxItems=4"`
+	Why          *string         `json:"why,omitempty"`
 }
 
 // Exposure is how much of the exposure budget a version uses.
-type Exposure struct {
-	Version string `json:"version"`
-	// Number of agents in the fleet
-	Fleet int `json:"fleet"`
-	// Number of agents that run the version or were offered it
-	Exposed int `json:"exposed"`
-	// Number of agents that may run the version
-	Limit        int            `json:"limit"`
-	HealthyHours float64        `json:"healthy_hours"`
-	NeededHours  float64        `json:"needed_hours"`
-	Tightest     *ExposureValue `json:"tightest,omitempty"`
-}
+type Exposure = fleet.Exposure
 
 // ExposureValue is how much of the exposure budget a value of a label uses.
-type ExposureValue struct {
-	Label   string `json:"label"`
-	Value   string `json:"value"`
-	Fleet   int    `json:"fleet"`
-	Exposed int    `json:"exposed"`
-	Limit   int    `json:"limit"`
-}
+type ExposureValue = fleet.ExposureValue
 
 // Freeze is a time in which no upgrade starts.
-type Freeze struct {
-	Id        string    `json:"id"`
-	Name      string    `json:"name"`
-	From      time.Time `json:"from"`
-	To        time.Time `json:"to"`
-	CreatedAt time.Time `json:"created_at"`
-	CreatedBy string    `json:"created_by"`
-}
+type Freeze = fleet.Freeze
 
 // FreezeItem is the answer of POST /api/v1/freezes.
 type FreezeItem struct {
@@ -1353,39 +699,10 @@ type CreateFreezeRequest struct {
 }
 
 // UpgradeManifest is a file upgrades/<profile>/<id>.yaml.
-type UpgradeManifest struct {
-	Profile       string      `json:"profile"`
-	Id            string      `json:"id"`
-	Description   *string     `json:"description,omitempty"`
-	Version       string      `json:"version"`
-	SourceVersion *string     `json:"source_version,omitempty"`
-	SourceUri     *string     `json:"source_uri,omitempty"`
-	Artifacts     *[]Artifact `json:"artifacts,omitempty"`
-	Migration     *Migration  `json:"migration,omitempty"`
-	// The component that is upgraded; absent: the agents themselves
-	Component   *string           `json:"component,omitempty"`
-	ConfigFiles *[]ConfigTemplate `json:"config_files,omitempty"`
-	// Override the variables of policies
-	VariableOverrides *map[string]string `json:"variable_overrides,omitempty"`
-	// sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and
-	// them
-	ContentHash string `json:"content_hash"`
-	// Why plans cannot name the manifest; absent if they can
-	Error *string `json:"error,omitempty"`
-}
+type UpgradeManifest = plan.UpgradeManifest
 
 // ConfigTemplate is a configuration file that the server renders for each host.
-type ConfigTemplate struct {
-	// Absolute, on the host
-	Path string `json:"path" example:"/etc/web/web.conf"`
-	// The file below the folder of the manifest
-	Template string `json:"template" example:"2.0.0/web.conf.tmpl"`
-	// Octal; default: 0644
-	Mode *string `json:"mode,omitempty" example:"\"0640\""`
-	// Name or number; default: the agent's own
-	Owner *string `json:"owner,omitempty"`
-	Group *string `json:"group,omitempty"`
-}
+type ConfigTemplate = fleet.ConfigTemplate
 
 // ConfigPreviewRequest is the body of POST
 // /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview.

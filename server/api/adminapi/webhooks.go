@@ -3,6 +3,8 @@ package adminapi
 import (
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // The operations of the area webhooks.
@@ -108,15 +110,7 @@ type CreateWebhookRequest struct {
 }
 
 // DeadLetter is a notification that could not be delivered.
-type DeadLetter struct {
-	Id        string         `json:"id"`
-	WebhookId string         `json:"webhook_id"`
-	Type      string         `json:"type"`
-	Body      map[string]any `json:"body"`
-	Error     string         `json:"error"`
-	Attempts  int            `json:"attempts"`
-	At        time.Time      `json:"at"`
-}
+type DeadLetter = fleet.DeadLetter
 
 // DeadLetterList is the answer of GET /api/v1/dead_letters.
 type DeadLetterList struct {

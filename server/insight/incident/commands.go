@@ -33,26 +33,18 @@ func checkCommand(name string, i *fleet.Incident) *fleet.Refusal {
 	return nil
 }
 
-// Next is where to look next. Besides it there are the pages of the incident's rollout and agent.
-type Next struct {
-	// Command is one of the command line.
-	Command string `json:"command"`
-	// Kuery finds the hosts of an incident about a version, which are still as it left them.
-	Kuery string `json:"kuery,omitempty"`
-}
-
 // NextOf returns where to look next; nil: at the incident's text.
-func NextOf(i *fleet.Incident) *Next {
+func NextOf(i *fleet.Incident) *fleet.IncidentNext {
 	switch {
 	case i.AgentID != "" && i.Component != "":
-		return &Next{Command: fmt.Sprintf("muster agents why %s --component %s", i.AgentID, i.Component)}
+		return &fleet.IncidentNext{Command: fmt.Sprintf("muster agents why %s --component %s", i.AgentID, i.Component)}
 	case i.AgentID != "":
-		return &Next{Command: "muster agents why " + i.AgentID}
+		return &fleet.IncidentNext{Command: "muster agents why " + i.AgentID}
 	case i.RolloutID != "":
-		return &Next{Command: "muster rollouts status " + i.RolloutID}
+		return &fleet.IncidentNext{Command: "muster rollouts status " + i.RolloutID}
 	case i.Version != "" && i.Component == "":
 		kuery := fmt.Sprintf("progress: rolled_back and upgrade_details.target_version: %q", i.Version)
-		return &Next{Command: fmt.Sprintf("muster agents list --kuery '%s'", kuery), Kuery: kuery}
+		return &fleet.IncidentNext{Command: fmt.Sprintf("muster agents list --kuery '%s'", kuery), Kuery: kuery}
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestNextCommandIsAboutTheSubjectOfTheIncident(t *testing.T) {
 	} {
 		got := incident.NextOf(&i)
 		if got == nil {
-			got = &incident.Next{}
+			got = &fleet.IncidentNext{}
 		}
 		if got.Command != want {
 			t.Errorf("next of %+v is %q, want %q", i, got.Command, want)

@@ -250,7 +250,7 @@ type Data struct {
 	State     fleet.IncidentState `json:"state"`
 	Title     string              `json:"title"`
 	Text      string              `json:"text"`
-	Next      *Next               `json:"next,omitempty"`
+	Next      *fleet.IncidentNext `json:"next,omitempty"`
 	RolloutID string              `json:"rollout_id,omitempty"`
 	AgentID   string              `json:"agent_id,omitempty"`
 	Hostname  string              `json:"hostname,omitempty"`

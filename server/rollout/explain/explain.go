@@ -20,20 +20,20 @@ import (
 type Explanation struct {
 	AgentID string    `json:"agent_id"`
 	At      time.Time `json:"at"`
-	// RolloutID is empty if no rollout concerns the agent.
+	// Absent if no rollout is concerned
 	RolloutID   string `json:"rollout_id,omitempty"`
 	RolloutName string `json:"rollout_name,omitempty"`
-	// Summary is the answer in one sentence. Chain has the reasons, the most general
-	// first.
-	Summary string   `json:"summary"`
-	Chain   []Reason `json:"chain"`
-	// Next is what will change it, or what to do.
+	// The answer in one sentence
+	Summary string `json:"summary"`
+	// The reasons, broadest first
+	Chain []Reason `json:"chain"`
+	// What will change the situation, or what to do
 	Next string `json:"next,omitempty"`
 }
 
 // Reason is one link of an explanation. Its code is empty if it only states a fact.
 type Reason struct {
-	Code  fleet.ReasonCode `json:"code"`
+	Code  fleet.ReasonCode `json:"code" example:"soak"`
 	Text  string           `json:"text"`
 	Since *time.Time       `json:"since,omitempty"`
 	Until *time.Time       `json:"until,omitempty"`

@@ -24,12 +24,25 @@ const (
 
 // Pace is how far a rollout is, how fast it goes, and when it will have ended.
 type Pace struct {
-	Done  int `json:"done"` // targets that have ended
+	// Targets that have ended
+	Done  int `json:"done"`
 	Total int `json:"total"`
-	// PerMinute is how many targets ended in a minute, over the last ten; nil while none has.
+	// Targets that ended in a minute, over the last ten; absent while none has
 	PerMinute *float64 `json:"per_minute,omitempty"`
-	// DoneAbout is nil while the rollout does not run, or it cannot be known.
+	// When all will have ended at this pace and with the waits of the plan; absent while it does not
+	// run, or cannot be known
 	DoneAbout *time.Time `json:"done_about,omitempty"`
+}
+
+// Overview is what operators see of a rollout besides its document.
+type Overview struct {
+	// What can be ordered now, the primary one first
+	Commands []fleet.Command `json:"commands,omitempty"`
+	Pace     *Pace           `json:"pace,omitempty"` // nil before the start
+	// Its failures by cause, the most frequent first
+	Causes []Cause `json:"causes,omitempty"`
+	// What would pause it next, as a sentence: 1 of 3 failures
+	WouldStop string `json:"would_stop,omitempty"`
 }
 
 // markEnds adds how many targets have ended to the marks from which the pace is computed.
@@ -231,11 +244,12 @@ func ProgressOf(t *fleet.Target) fleet.ProgressState {
 
 // Cause is a reason for which targets failed.
 type Cause struct {
-	Code  fleet.ReasonCode  `json:"code"`
+	Code fleet.ReasonCode `json:"code"`
+	// As a sentence
 	Text  string            `json:"text"`
 	State fleet.TargetState `json:"state"`
 	Count int               `json:"count"`
-	// Sample is the error of one of them.
+	// The error of one of them
 	Sample string `json:"sample,omitempty"`
 }
 

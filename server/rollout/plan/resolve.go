@@ -21,17 +21,17 @@ type UpgradeManifest struct {
 	SourceURI   string           `json:"source_uri,omitempty"`
 	Artifacts   []fleet.Artifact `json:"artifacts,omitempty"`
 	Migration   fleet.Migration  `json:"migration,omitzero"`
-	// Component is the component that is upgraded; empty: the agents themselves.
+	// The component that is upgraded; absent: the agents themselves
 	Component string `json:"component,omitempty"`
-	// ConfigFiles are its configuration files that the server renders for each host, with
-	// VariableOverrides over the variables of policies and plans.
-	ConfigFiles       []fleet.ConfigTemplate `json:"config_files,omitempty"`
-	VariableOverrides map[string]string      `json:"variable_overrides,omitempty"`
-	// ContentHash is sha256:… of the file's raw bytes, and of the templates if it has any.
+	// Configuration files of the component that the server renders for each host
+	ConfigFiles []fleet.ConfigTemplate `json:"config_files,omitempty"`
+	// Override the variables of policies
+	VariableOverrides map[string]string `json:"variable_overrides,omitempty"`
+	// sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and
+	// them
 	ContentHash string `json:"content_hash"`
-	// Error is why the file cannot be used; then only its name is set. Only lists
-	// contain such manifests.
-	Error string `json:"error,omitempty"`
+	// Why plans cannot name the manifest; absent if they can
+	Error string `json:"error,omitempty"` // then only its name is set; only lists have such manifests
 }
 
 // Resolve sets what a plan omits: the values of its upgrade manifest (nil if it names

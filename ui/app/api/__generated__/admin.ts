@@ -3866,11 +3866,6 @@ export interface components {
             /** @description Names of up to five of the hosts */
             sample?: string[];
         };
-        /**
-         * @description A value of choice of PreviewCause.
-         * @enum {string}
-         */
-        PreviewCauseChoice: "force" | "include_inactive" | "take_over";
         /** @description The body of POST /api/v1/stage. */
         StageRequest: {
             agents: components["schemas"]["AgentSelection"];
@@ -4623,7 +4618,10 @@ export interface components {
             upgrade_id?: string;
             /** @description sha256:… of the manifest's raw bytes */
             manifest_hash?: string;
-            /** @example 1.1.0 */
+            /**
+             * @description The full version to reach. A rollback has none: each of its targets goes back to its own version
+             * @example 1.1.0
+             */
             version?: string;
             /** @description Only agents that run this version; default: any */
             source_version?: string;
@@ -4681,7 +4679,10 @@ export interface components {
             runtime?: "self" | "process" | "systemd" | "docker";
             /** @description With docker: the image as name@sha256:…, with the digest in checksum */
             url?: string;
-            /** @example sha512:… */
+            /**
+             * @description sha256:… or sha512:… and hex; for docker the digest of the image
+             * @example sha512:…
+             */
             checksum: string;
             /**
              * Format: int64
@@ -4710,9 +4711,9 @@ export interface components {
         /** @description Selects the agents that match every given field. An empty selector is refused: use all. */
         Selector: {
             all?: boolean;
-            agents?: string[];
             /** @description A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes. */
             kuery?: string;
+            agents?: string[];
             policies?: string[];
             /** @description Labels that must have one of these values */
             labels?: {
@@ -4722,6 +4723,7 @@ export interface components {
             exclude?: {
                 [key: string]: string[];
             };
+            /** @description Ids of agents that are left out */
             exclude_agents?: string[];
         };
         /**
@@ -4737,6 +4739,7 @@ export interface components {
         /** @description How the targets are divided into batches. */
         Strategy: {
             kind: components["schemas"]["StrategyKind"];
+            /** @description The size of a batch; default: 10 % of all targets */
             batch_size?: number;
             /**
              * Format: double
@@ -4771,7 +4774,11 @@ export interface components {
             size?: number;
             /** Format: double */
             percent?: number;
-            pick?: components["schemas"]["CanaryRulePick"];
+            /**
+             * @description random (the default; the same for the same plan and fleet), or stratified: the fewest agents that cover the combinations of over
+             * @enum {string}
+             */
+            pick?: "random" | "stratified";
             /** @description Labels whose combinations stratified covers; default: os, arch, version */
             over?: string[];
             /** @description The rest waits for an operator's approval */
@@ -4836,9 +4843,11 @@ export interface components {
             soak?: components["schemas"]["Duration"];
             pause_on_success?: boolean;
             windows?: components["schemas"]["Window"][];
-            offer_for?: components["schemas"]["Duration"];
-            wait_for?: components["schemas"]["Duration"];
-            /** @description Skip soak, windows, freezes and observation */
+            /** @description How long an offer waits for an agent that is offline */
+            offer_for?: string;
+            /** @description Bounds every other wait: for a batch in flight, for an approval */
+            wait_for?: string;
+            /** @description Skip soak, windows, freezes and observation; limits, failure rule and exposure budget hold */
             emergency?: boolean;
         };
         /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
@@ -4925,6 +4934,7 @@ export interface components {
             at: string;
             /** @description The member that stopped it */
             member?: string;
+            /** @description The rollout of the current member pauses at once, and not after its batch */
             at_once?: boolean;
         };
         /**
@@ -4960,6 +4970,7 @@ export interface components {
             ended_at?: string;
             /** @description In the order of the plan */
             progress: components["schemas"]["GroupProgress"][];
+            commands?: components["schemas"]["Command"][];
             /** @description What the group waits for or does next; absent once it has ended */
             waiting?: string;
             /**
@@ -4967,7 +4978,6 @@ export interface components {
              * @description When the wait ends by itself
              */
             until?: string;
-            commands?: components["schemas"]["Command"][];
         };
         /** @description The progress of one member; rollout_state, counts, stop and waiting are those of its rollout. */
         GroupProgress: {
@@ -5009,6 +5019,7 @@ export interface components {
             at: string;
             /** @description Number of offers that were withdrawn */
             withdrawn: number;
+            /** @description The batch in which it happened */
             batch: number;
         };
         /**
@@ -5041,8 +5052,12 @@ export interface components {
             /** Format: date-time */
             at: string;
             members: components["schemas"]["GroupMemberPreview"][];
-            /** @example 1h0m0s */
+            /**
+             * @description The sum over the members and their soaks
+             * @example 1h0m0s
+             */
             at_least: string;
+            /** @description The sum over the members and their soaks */
             estimate: string;
         };
         /** @description The summary of the preview of a member; POST /api/v1/rollout_preview with its plan has all of it. */
@@ -5054,8 +5069,8 @@ export interface components {
             skipped: number;
             batches: number;
             offline: number;
-            at_least: string;
-            estimate: string;
+            at_least: components["schemas"]["Duration"];
+            estimate: components["schemas"]["Duration"];
             warnings: string[];
         };
         /** @description The body of POST /api/v1/rollouts/{rolloutId}/start. */
@@ -5120,7 +5135,8 @@ export interface components {
         Incident: {
             id: string;
             category: components["schemas"]["IncidentCategory"];
-            severity: components["schemas"]["IncidentSeverity"];
+            /** @enum {string} */
+            severity: "critical" | "warning";
             state: components["schemas"]["IncidentState"];
             title: string;
             text: string;
@@ -5148,11 +5164,6 @@ export interface components {
          * @enum {string}
          */
         IncidentCategory: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled" | "rollout_stopped" | "version_rolled_back" | "shared_identity";
-        /**
-         * @description A value of severity of Incident.
-         * @enum {string}
-         */
-        IncidentSeverity: "critical" | "warning";
         /**
          * @description The state of an incident.
          * @enum {string}
@@ -6278,7 +6289,10 @@ export interface components {
             fleet?: string;
             /** @description The rollout hash of the fleet's spec, 64 hex digits */
             spec_hash?: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Increases with every change by an operator and with every stop
+             */
             generation: number;
             stop?: components["schemas"]["Stop"];
             pause_asked?: components["schemas"]["Decision"];
@@ -6345,7 +6359,10 @@ export interface components {
         OrderKind: "retry" | "skip" | "withdraw" | "return" | "adjust";
         /** @description How far the targets have staged the version. */
         RolloutStaging: {
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the targets were asked
+             */
             started_at: string;
             /**
              * Format: date-time
@@ -6446,7 +6463,10 @@ export interface components {
             /** @description Targets that have ended */
             done: number;
             total: number;
-            /** @description Targets that ended in a minute, over the last ten; absent while none has */
+            /**
+             * Format: double
+             * @description Targets that ended in a minute, over the last ten; absent while none has
+             */
             per_minute?: number;
             /**
              * Format: date-time
@@ -6490,27 +6510,31 @@ export interface components {
              *     ]
              */
             server_defaults?: string[];
+            /** @description In order of upgrade */
             targets: components["schemas"]["PreviewTarget"][];
             /** @description Agents that match but are left out */
             skipped: components["schemas"]["SkippedAgent"][];
+            batches: components["schemas"]["PreviewBatch"][];
+            coverage?: components["schemas"]["Coverage"];
+            sites: components["schemas"]["SiteBytes"][];
+            /** @description Number of offline targets, which get an offer that waits for them */
+            offline: number;
+            /** @description The shortest time that the rollout can take */
+            at_least: string;
+            /** @description Based on the durations of past upgrades in this fleet */
+            estimate: string;
+            exposure?: components["schemas"]["Exposure"];
+            staging?: components["schemas"]["PreviewStaging"];
+            /** @description Why a start would be refused now; absent if it would not be */
+            refusals?: components["schemas"]["StartRefusal"][];
+            /** @description Sentences, such as of canaries that leave cells uncovered, and of hosts that could not roll back */
+            warnings: string[];
             /** @description Why agents are left out, and remarks on targets, with counts; of all agents, also if targets and skipped have fewer */
             causes?: components["schemas"]["PreviewCause"][];
             /** @description How many targets there are, also if targets has fewer */
             target_count?: number;
             /** @description How many agents are left out, also if skipped has fewer */
             skipped_count?: number;
-            batches: components["schemas"]["PreviewBatch"][];
-            coverage?: components["schemas"]["Coverage"];
-            sites: components["schemas"]["SiteBytes"][];
-            /** @description Number of offline targets, which get an offer that waits for them */
-            offline: number;
-            at_least: components["schemas"]["Duration"];
-            estimate: components["schemas"]["Duration"];
-            exposure?: components["schemas"]["Exposure"];
-            staging?: components["schemas"]["PreviewStaging"];
-            /** @description Why a start would be refused now; absent if it would not be */
-            refusals?: components["schemas"]["StartRefusal"][];
-            warnings: string[];
         };
         /** @description An agent that a rollout would upgrade. */
         PreviewTarget: {
@@ -6581,6 +6605,7 @@ export interface components {
              * @description Share of targets whose cell has a canary, 0 to 1
              */
             agents: number;
+            /** @description Cells without a canary, largest first */
             uncovered: components["schemas"]["Cell"][];
         };
         /** @description Agents that share the values of labels. */
@@ -6704,6 +6729,7 @@ export interface components {
             order: number;
             ring: number;
             state: components["schemas"]["TargetState"];
+            /** @description The version that ran when the rollout was started */
             from: string;
             to: string;
             /** @description The host goes back to a previous version that it still has */
@@ -6721,6 +6747,7 @@ export interface components {
             /** @description The id of the policy that the agent had when it became a target */
             policy?: string;
             action_id?: string;
+            /** @description Action ids of all earlier offers */
             action_ids?: string[];
             /** @example UPG_DOWNLOADING */
             phase?: string;
@@ -6768,11 +6795,6 @@ export interface components {
             /** @description What can be ordered for this target now: retry and skip */
             commands?: components["schemas"]["Command"][];
         };
-        /**
-         * @description A value of host_phase of Target.
-         * @enum {string}
-         */
-        TargetHostPhase: "preparing" | "stopped" | "mutating" | "starting" | "verifying";
         /**
          * @description A value of reached of Target.
          * @enum {string}
@@ -6923,6 +6945,7 @@ export interface components {
             migration?: components["schemas"]["Migration"];
             /** @description The component that is upgraded; absent: the agents themselves */
             component?: string;
+            /** @description Configuration files of the component that the server renders for each host */
             config_files?: components["schemas"]["ConfigTemplate"][];
             /** @description Override the variables of policies */
             variable_overrides?: {
