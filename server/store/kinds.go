@@ -221,8 +221,8 @@ var (
 			return append(slices.Clone(r.Previews), r.Pin.Hash)
 		},
 		func(v *fleet.Preview) string { return v.RolloutID }) // the same preview may be another rollout's
-	KindAgentOrders = kind(Info{Name: "agent order", Plural: "agent orders", Large: true, Inner: true, Leaves: ByWriter},
-		func(v *fleet.AgentOrder) (string, *int64) { return v.ID, &v.Revision })
+	KindAgentListings = kind(Info{Name: "agent listing", Plural: "agent listings", Large: true, Inner: true, Leaves: ByWriter},
+		func(v *fleet.AgentListing) (string, *int64) { return v.ID, &v.Revision })
 	KindPolicyLocks = ownedBy[fleet.Rollout](kind(Info{Name: "policy lock", Plural: "policy locks", Inner: true, Leaves: WithOwner, Owner: "rollout"},
 		func(v *fleet.PolicyLock) (string, *int64) { return v.Key(), &v.Revision }),
 		nil, func(v *fleet.PolicyLock) string { return v.RolloutID })
@@ -349,8 +349,8 @@ type Collections interface {
 	// AcceptedOrders has at most fleet.MaxAcceptedOrders documents, of up to some MB each.
 	AcceptedOrders() Collection[fleet.AcceptedOrder]
 	Previews() Collection[fleet.Preview]
-	// AgentOrders has a few documents, each of some MB for a large fleet.
-	AgentOrders() Collection[fleet.AgentOrder]
+	// AgentListings has a few documents, each of some MB for a large fleet.
+	AgentListings() Collection[fleet.AgentListing]
 	PolicyLocks() Collection[fleet.PolicyLock]
 	RolloutGroups() Collection[fleet.RolloutGroup]
 	DeclaredFleets() Collection[fleet.DeclaredFleet]
@@ -421,8 +421,8 @@ func (t Typed) Previews() Collection[fleet.Preview] {
 	return in(t, KindPreviews)
 }
 
-func (t Typed) AgentOrders() Collection[fleet.AgentOrder] {
-	return in(t, KindAgentOrders)
+func (t Typed) AgentListings() Collection[fleet.AgentListing] {
+	return in(t, KindAgentListings)
 }
 
 func (t Typed) PolicyLocks() Collection[fleet.PolicyLock] {

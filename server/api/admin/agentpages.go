@@ -18,7 +18,7 @@ import (
 // pit is a point in time at which lists of agents are read: statuses are those of that
 // time, and agents that enrolled later are left out. What agents report later shows
 // nevertheless. Its id holds the time. The server keeps nothing for it, but the order of lists
-// by a field that changes; see agentorders.go.
+// by a field that changes; see agentlistings.go.
 type pit struct {
 	At time.Time `json:"at"`
 }

@@ -97,9 +97,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 	}
 	list := h.Store.Agents().List
 	if at.pit != "" && by != store.ByEnrolledAt {
-		id := orderKey(at, q, c.Query("kuery"), flags["showInactive"], flags["showUpgradeable"])
+		id := listingKey(at, q, c.Query("kuery"), flags["showInactive"], flags["showUpgradeable"])
 		list = func(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
-			return h.ordered(ctx, id, at, q)
+			return h.ofListing(ctx, id, at, q)
 		}
 	}
 	agents, total, err := list(ctx, q)

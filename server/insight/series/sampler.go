@@ -47,8 +47,8 @@ func (s *Service) Run(ctx context.Context) {
 func (s *Service) Round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	held, err := s.Lease.Hold(ctx, leaseID)
-	if err != nil || !held {
+	owned, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !owned {
 		return err
 	}
 	now := s.Now.UTC()

@@ -169,7 +169,7 @@ func (s *Service) check(ctx context.Context, holder *lease.Holder, running *sync
 // round delivers events to one webhook until there are no more, one fails, or
 // roundMax is reached.
 func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d *delivery) {
-	if held, err := holder.Hold(ctx, leaseID(id)); err != nil || !held {
+	if owned, err := holder.Hold(ctx, leaseID(id)); err != nil || !owned {
 		s.retryIn(d, CheckInterval)
 		return
 	}
@@ -198,7 +198,7 @@ func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d 
 				break
 			}
 			if wants(&w, e.Type) {
-				if held, err := holder.Hold(ctx, leaseID(id)); err != nil || !held {
+				if owned, err := holder.Hold(ctx, leaseID(id)); err != nil || !owned {
 					return
 				}
 				if !s.deliver(ctx, w, e, d) {

@@ -68,8 +68,8 @@ func (s *Service) Run(ctx context.Context) {
 // Round does a bounded part of the work if this server holds the lease. It must not be
 // called concurrently.
 func (s *Service) Round(ctx context.Context) error {
-	held, err := s.Lease.Hold(ctx, leaseID)
-	if err != nil || !held {
+	owned, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !owned {
 		return err
 	}
 	now := s.Now.UTC()

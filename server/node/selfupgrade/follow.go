@@ -369,7 +369,7 @@ func (f *Follower) report(ctx context.Context, u *fleet.ServerUpgrade, change fu
 func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
 	bounded, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
-	if held, err := f.lease.Hold(bounded, LeaseID); err != nil || !held {
+	if owned, err := f.lease.Hold(bounded, LeaseID); err != nil || !owned {
 		return Wait, err
 	}
 	now := f.Now.UTC()

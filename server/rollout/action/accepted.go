@@ -322,8 +322,8 @@ func (s *Service) hold(ctx context.Context, o *fleet.AcceptedOrder) error {
 	if s.Lease == nil {
 		return ctx.Err()
 	}
-	held, err := s.Lease.Hold(ctx, leaseOf(o))
-	if err == nil && !held {
+	owned, err := s.Lease.Hold(ctx, leaseOf(o))
+	if err == nil && !owned {
 		err = errElsewhere
 	}
 	return err

@@ -80,8 +80,8 @@ func (s *Service) Run(ctx context.Context) {
 // Round starts at most one rollout for each policy if this server holds the lease. It must
 // not be called concurrently.
 func (s *Service) Round(ctx context.Context) error {
-	held, err := s.Lease.Hold(ctx, leaseID)
-	if err != nil || !held {
+	owned, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !owned {
 		return err
 	}
 	policies, _, err := s.Store.Policies().List(ctx, 0, 0)

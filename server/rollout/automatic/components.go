@@ -50,7 +50,7 @@ func (s *Service) JoinHeld(ctx context.Context) error {
 	if len(policies) == 0 {
 		return nil
 	}
-	if held, err := s.Lease.Hold(ctx, leaseID); err != nil || !held {
+	if owned, err := s.Lease.Hold(ctx, leaseID); err != nil || !owned {
 		return err
 	}
 	for i := range policies {

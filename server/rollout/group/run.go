@@ -42,8 +42,8 @@ func (s *Service) Round(ctx context.Context) error {
 	if s.changed.Swap(false) {
 		s.readAt = time.Time{} // a group may have become active
 	}
-	held, err := s.Lease.Hold(ctx, leaseID)
-	if err != nil || !held {
+	owned, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !owned {
 		s.readAt = time.Time{}
 		return err
 	}

@@ -332,8 +332,8 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 	if r.newer[h.ID] {
 		return nil, nil
 	}
-	held, err := r.leases.Hold(ctx, leaseID(h.ID))
-	if err != nil || !held {
+	owned, err := r.leases.Hold(ctx, leaseID(h.ID))
+	if err != nil || !owned {
 		delete(r.runs, h.ID)
 		return nil, err
 	}
@@ -385,8 +385,8 @@ var errLost = fleet.Errorf(fleet.Conflict, "another server works on it")
 
 // renewLease renews the lease during a long round.
 func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
-	held, err := r.leases.Hold(ctx, leaseID(run.rollout.ID))
-	if err == nil && !held {
+	owned, err := r.leases.Hold(ctx, leaseID(run.rollout.ID))
+	if err == nil && !owned {
 		err = errLost
 	}
 	return err

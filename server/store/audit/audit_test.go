@@ -171,7 +171,7 @@ func TestStoreIsWatchedWhole(t *testing.T) {
 	unwatched := map[string]string{
 		"result": "is what agents say", "history record": "follows from agents", "event": "follows a change", "sample": "is the server's",
 		"lease": "is a server's", "package data": "comes before its package, and goes after it", "preview": "changes nothing",
-		"accepted order": "holds the entry that is written for it", "agent order": "follows an action",
+		"accepted order": "holds the entry that is written for it", "agent listing": "follows an action",
 		"policy lock": "follows its rollout", "target": "follows its rollout", "audit entry": "is the trail",
 	}
 	below, db := open(t)

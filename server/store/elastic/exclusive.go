@@ -19,11 +19,11 @@ const lockPause = 50 * time.Millisecond
 // store.ExclusiveTime.
 func (s *Store) Exclusively(ctx context.Context, what string, f func(context.Context) error) error {
 	return s.exclusive.Do(ctx, what, func(ctx context.Context) error {
-		held, err := s.takeLock(ctx, "exclusive/"+what)
+		lock, err := s.takeLock(ctx, "exclusive/"+what)
 		if err != nil {
 			return err
 		}
-		defer s.releaseLock(ctx, held)
+		defer s.releaseLock(ctx, lock)
 		// Searches must find what the previous holder has written.
 		for _, index := range []string{indexPolicies, indexEnrollmentKeys, indexRollouts, indexDocuments} {
 			s.c.fresh[index].noteWrite()

@@ -45,7 +45,7 @@ type Holder struct {
 	Now   clock.Clock
 
 	mu       sync.Mutex
-	held     map[string]time.Time   // time of the last renewal, by lease
+	owned    map[string]time.Time   // time of the last renewal, by lease
 	observed map[string]observation // leases of other holders
 }
 
@@ -72,7 +72,7 @@ func (h *Holder) renew() time.Duration {
 
 // Hold takes the lease, or renews it if that is due, and reports whether this holder
 // has it now. It does not wait: callers call it repeatedly, which also detects that
-// another holder has died. If it returns an error, the lease is not held.
+// another holder has died. If it returns an error, the lease is not owned.
 func (h *Holder) Hold(ctx context.Context, id string) (bool, error) {
 	now := h.Now.UTC()
 	if h.fresh(id, now, h.renew()) {
@@ -118,7 +118,7 @@ func (h *Holder) ReleaseAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	h.mu.Lock()
-	ids := slices.Sorted(maps.Keys(h.held))
+	ids := slices.Sorted(maps.Keys(h.owned))
 	h.mu.Unlock()
 	var first error
 	for _, id := range ids {
@@ -138,7 +138,7 @@ func (h *Holder) End(ctx context.Context, id string) error {
 func (h *Holder) fresh(id string, now time.Time, within time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	renewed, ok := h.held[id]
+	renewed, ok := h.owned[id]
 	return ok && now.Sub(renewed) < within
 }
 
@@ -149,10 +149,10 @@ func (h *Holder) took(id string, now time.Time, err error) (bool, error) {
 	if err == nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.held == nil {
-			h.held = map[string]time.Time{}
+		if h.owned == nil {
+			h.owned = map[string]time.Time{}
 		}
-		h.held[id] = now
+		h.owned[id] = now
 		delete(h.observed, id)
 		return true, nil
 	}
@@ -166,7 +166,7 @@ func (h *Holder) took(id string, now time.Time, err error) (bool, error) {
 func (h *Holder) forget(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.held, id)
+	delete(h.owned, id)
 	delete(h.observed, id)
 }
 
@@ -174,7 +174,7 @@ func (h *Holder) forget(id string) {
 func (h *Holder) expired(l fleet.Lease, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.held, l.ID)
+	delete(h.owned, l.ID)
 	s, ok := h.observed[l.ID]
 	if !ok || s.revision != l.Revision {
 		if h.observed == nil {

@@ -115,8 +115,8 @@ func (s *Service) Run(ctx context.Context) {
 // Round takes the steps that are due, if this server holds the lease. It must not be called
 // concurrently.
 func (s *Service) Round(ctx context.Context) error {
-	held, err := s.Lease.Hold(ctx, leaseID)
-	if err != nil || !held {
+	owned, err := s.Lease.Hold(ctx, leaseID)
+	if err != nil || !owned {
 		return err
 	}
 	objects, err := s.read(ctx)

@@ -91,26 +91,26 @@ func TestPointsInTimeAreBounded(t *testing.T) {
 		t.Errorf("one by enrolled_at, which needs nothing, is answered %d", got.Status)
 	}
 
-	list, _, err := s.Store.AgentOrders().List(t.Context(), 0, 0)
+	list, _, err := s.Store.AgentListings().List(t.Context(), 0, 0)
 	if err != nil || len(list) != 8 || time.Until(list[0].Until) > 16*time.Minute {
-		t.Fatalf("%d orders are kept, until %v: %v", len(list), list[0].Until, err)
+		t.Fatalf("%d listings are kept, until %v: %v", len(list), list[0].Until, err)
 	}
 	page := answered[adminapi.AgentList](t, s.Admin("GET", "/api/fleet/agents?openPit=true&pitKeepAlive=1h", nil))
-	// Its first page was never read, so nothing is kept for this order.
+	// Its first page was never read, so nothing is kept for this list.
 	got := s.Admin("GET", "/api/fleet/agents?perPage=2&pitKeepAlive=1h&sortField=last_checkin&page=2&pitId="+*page.Pit, nil)
 	if got.Status != 404 {
-		t.Errorf("a later page of an order that has expired is answered %d %s", got.Status, got.Body)
+		t.Errorf("a later page of a list that has expired is answered %d %s", got.Status, got.Body)
 	}
 	for _, o := range list[:2] {
 		o.Until = time.Now().Add(-time.Second)
-		if _, err := s.Store.AgentOrders().Update(t.Context(), o); err != nil {
+		if _, err := s.Store.AgentListings().Update(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if status := open("agent.version:2.0.0"); status != 200 {
 		t.Errorf("after two have expired, another is answered %d", status)
 	}
-	if list, _, err := s.Store.AgentOrders().List(t.Context(), 0, 0); err != nil || len(list) != 7 {
-		t.Errorf("%d orders are kept, want 7: %v", len(list), err)
+	if list, _, err := s.Store.AgentListings().List(t.Context(), 0, 0); err != nil || len(list) != 7 {
+		t.Errorf("%d listings are kept, want 7: %v", len(list), err)
 	}
 }

@@ -2,9 +2,9 @@ package fleet
 
 import "time"
 
-// AgentOrder is a list of agents as it was at one time: those that it selected, in its order.
+// AgentListing is a list of agents as it was at one time: those that it selected, in its order.
 // Readers of its pages have each agent once, although the field that it is sorted by changes.
-type AgentOrder struct {
+type AgentListing struct {
 	// ID identifies the point in time and the list.
 	ID       string    `json:"id"`
 	AgentIDs []string  `json:"agent_ids"`

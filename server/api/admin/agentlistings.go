@@ -19,29 +19,29 @@ import (
 // to a page that was read, and repeat those that move to one that was not. A list by enrolled_at
 // needs none of this.
 const (
-	// maxOrders bounds the lists that are kept: scripts that page through the fleet at the same
+	// maxListings bounds the lists that are kept: scripts that page through the fleet at the same
 	// time. One of 100,000 agents has 4 MB.
-	maxOrders = 8
-	// maxOrderTime bounds how long one is kept after its last page: the next one is read as soon
+	maxListings = 8
+	// maxListingTime bounds how long one is kept after its last page: the next one is read as soon
 	// as the last has been handled.
-	maxOrderTime = 15 * time.Minute
-	// maxOrdered bounds the agents of one: twice what a server is made for.
-	maxOrdered = 200_000
+	maxListingTime = 15 * time.Minute
+	// maxListed bounds the agents of one: twice what a server is made for.
+	maxListed = 200_000
 )
 
-// orderKey identifies a list of a point in time.
-func orderKey(at agentPage, q store.AgentQuery, parts ...any) string {
+// listingKey identifies a list of a point in time.
+func listingKey(at agentPage, q store.AgentQuery, parts ...any) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%t\x00%q", at.pit, q.Sort, q.Desc, parts))
 	return hex.EncodeToString(sum[:16])
 }
 
-// ordered returns a page of a list that is kept under an id.
-func (h *Handlers) ordered(ctx context.Context, id string, at agentPage, q store.AgentQuery) ([]fleet.Agent, int, error) {
-	order, err := h.agentOrder(ctx, id, at, q)
+// ofListing returns a page of a list that is kept under an id.
+func (h *Handlers) ofListing(ctx context.Context, id string, at agentPage, q store.AgentQuery) ([]fleet.Agent, int, error) {
+	listing, err := h.agentListing(ctx, id, at, q)
 	if err != nil {
 		return nil, 0, err
 	}
-	ids, from := order.AgentIDs, q.Offset
+	ids, from := listing.AgentIDs, q.Offset
 	if q.After != nil {
 		i := slices.Index(ids, q.After.ID)
 		if i < 0 {
@@ -62,31 +62,31 @@ func (h *Handlers) ordered(ctx context.Context, id string, at agentPage, q store
 	return []fleet.Agent{}, total, nil
 }
 
-// agentOrder returns the list with an id, which the request of its first page makes.
-func (h *Handlers) agentOrder(ctx context.Context, id string, at agentPage, q store.AgentQuery) (fleet.AgentOrder, error) {
-	orders, now := h.Store.AgentOrders(), h.Now.UTC()
-	until := now.Add(min(at.alive, maxOrderTime))
-	order, err := orders.Get(ctx, id)
+// agentListing returns the list with an id, which the request of its first page makes.
+func (h *Handlers) agentListing(ctx context.Context, id string, at agentPage, q store.AgentQuery) (fleet.AgentListing, error) {
+	listings, now := h.Store.AgentListings(), h.Now.UTC()
+	until := now.Add(min(at.alive, maxListingTime))
+	listing, err := listings.Get(ctx, id)
 	switch {
-	case err == nil && !order.Until.Before(now):
-		if left := order.Until.Sub(now); left < until.Sub(now)/2 {
-			order.Until = until
-			if _, err := orders.Update(ctx, order); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
-				return order, err
+	case err == nil && !listing.Until.Before(now):
+		if left := listing.Until.Sub(now); left < until.Sub(now)/2 {
+			listing.Until = until
+			if _, err := listings.Update(ctx, listing); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
+				return listing, err
 			}
 		}
-		return order, nil
+		return listing, nil
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		return order, err
+		return listing, err
 	case q.After != nil || q.Offset > 0:
-		return order, fleet.Errorf(fleet.NotFound, "the point in time has expired for this list, which is kept for pitKeepAlive after each page, and %s at most: open another with openPit", maxOrderTime)
+		return listing, fleet.Errorf(fleet.NotFound, "the point in time has expired for this list, which is kept for pitKeepAlive after each page, and %s at most: open another with openPit", maxListingTime)
 	}
-	fresh := fleet.AgentOrder{ID: id, Until: until}
-	if fresh.AgentIDs, err = h.inOrder(ctx, q); err != nil {
-		return order, err
+	fresh := fleet.AgentListing{ID: id, Until: until}
+	if fresh.AgentIDs, err = h.listingIDs(ctx, q); err != nil {
+		return listing, err
 	}
-	return store.Exclusively(ctx, h.Store, "points in time", func(ctx context.Context) (fleet.AgentOrder, error) {
-		all, _, err := orders.List(ctx, 0, 0)
+	return store.Exclusively(ctx, h.Store, "points in time", func(ctx context.Context) (fleet.AgentListing, error) {
+		all, _, err := listings.List(ctx, 0, 0)
 		if err != nil {
 			return fresh, err
 		}
@@ -96,7 +96,7 @@ func (h *Handlers) agentOrder(ctx context.Context, id string, at agentPage, q st
 			case o.ID == id && !o.Until.Before(now):
 				return o, nil // another request for the first page came before
 			case o.ID == id || o.Until.Before(now):
-				if err := orders.Delete(ctx, o.ID); err != nil {
+				if err := listings.Delete(ctx, o.ID); err != nil {
 					return fresh, err
 				}
 			default:
@@ -106,28 +106,28 @@ func (h *Handlers) agentOrder(ctx context.Context, id string, at agentPage, q st
 				}
 			}
 		}
-		if kept >= maxOrders {
+		if kept >= maxListings {
 			e := fleet.Errorf(fleet.TooMany, "%d points in time are being read by a field that changes, which is the most: sort by enrolled_at, or wait until one ends", kept)
 			e.RetryAfter = max(first.Sub(now), time.Second)
 			return fresh, e
 		}
-		return fresh, orders.Create(ctx, fresh)
+		return fresh, listings.Create(ctx, fresh)
 	})
 }
 
-// inOrder returns the ids of the agents that a query selects, in its order, as of one moment.
-func (h *Handlers) inOrder(ctx context.Context, q store.AgentQuery) ([]string, error) {
+// listingIDs returns the ids of the agents that a query selects, in its order, as of one moment.
+func (h *Handlers) listingIDs(ctx context.Context, q store.AgentQuery) ([]string, error) {
 	var list []store.AgentPosition
 	err := h.Store.Agents().Each(ctx, q.AgentFilter, func(a fleet.Agent) {
-		if len(list) <= maxOrdered {
+		if len(list) <= maxListed {
 			list = append(list, q.Sort.Position(&a))
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(list) > maxOrdered {
-		return nil, fleet.FieldError("query.sortField", "is %q: a point in time of more than %d agents can be sorted by enrolled_at only", string(q.Sort), maxOrdered)
+	if len(list) > maxListed {
+		return nil, fleet.FieldError("query.sortField", "is %q: a point in time of more than %d agents can be sorted by enrolled_at only", string(q.Sort), maxListed)
 	}
 	slices.SortFunc(list, func(a, b store.AgentPosition) int {
 		if q.Desc {
