@@ -77,7 +77,7 @@ func formatDuration(d time.Duration) string {
 func progressLine(r adminapi.Rollout) string {
 	c := r.Counts
 	words := []string{string(r.State)}
-	if l := r.Lockstep; l != nil && !ended(r.State) {
+	if l := r.Lockstep; l != nil && !r.State.Ended() {
 		words = append(words, "phase "+spaced(string(l.Phase)))
 	}
 	if batches := r.Batches; len(batches) > 1 {
@@ -201,8 +201,6 @@ func printLockstep(r adminapi.Rollout, now time.Time, row func(name, format stri
 		row("look at", "%s", strings.Join(failed, ", "))
 	}
 }
-
-func ended(s adminapi.RolloutState) bool { return fleet.RolloutState(s).Ended() }
 
 func isLockstep(r adminapi.Rollout) bool { return r.Plan.Strategy.Kind == fleet.LockstepStrategy }
 

@@ -35,7 +35,7 @@ func TestBulkUnenrollAsksAgents(t *testing.T) {
 		t.Errorf("the preview is %+v", preview)
 	}
 	few := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": ids, "max_items": 1}))
-	if c := *few.Causes; few.Will != 3 || len(few.Items) != 1 || len(c) != 2 || c[0].Code != "not_found" || c[0].Will || c[1].Code != "offline" || !c[1].Will || c[1].Count != 1 || (c[1].Sample)[0] != "web-03" {
+	if c := *few.Causes; few.Will != 3 || len(few.Items) != 1 || len(c) != 2 || c[0].Code != "not_found" || c[0].Will || c[1].Code != "offline" || !c[1].Will || c[1].Count != 1 || c[1].Sample[0] != "web-03" {
 		t.Errorf("the preview with one item is %+v", few)
 	}
 	dry := s.Admin("POST", bulkUnenroll, map[string]any{"agents": ids, "dryRun": true})
