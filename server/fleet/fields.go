@@ -53,6 +53,8 @@ var FieldPolicyID = fieldPolicyID
 var (
 	FieldUpgradeStatus = keyword("upgrade_status", "how its last upgrade stands", string(UpgradeStarted), string(UpgradeFailed), string(UpgradeRolledBack))
 	FieldUpgradeState  = keyword("upgrade_details.state", "the phase of its upgrade", upgradeStates...)
+
+	fieldUpgradeFailedState = keyword("upgrade_details.metadata.failed_state", "the phase its upgrade failed in", upgradeStates...)
 )
 
 // FieldEnrollmentID is the field by which a host that enrols again is found.
@@ -120,7 +122,7 @@ var agentFields = slices.Concat(
 		version("upgrade_details.target_version", "the version it is being upgraded to"),
 		version("upgrade_details.target_version"+KeywordSuffix, "the same"),
 		keyword("upgrade_details.action_id", "the action that upgrades it"),
-		keyword("upgrade_details.metadata.failed_state", "the phase its upgrade failed in", upgradeStates...),
+		fieldUpgradeFailedState,
 		keyword("upgrade_details.metadata.reason_code", "why it was rolled back, such as crash_loop"),
 		number("upgrade_details.metadata.download_percent", "how much of the package has come"),
 		number("upgrade_details.metadata.download_rate", "bytes a second"),

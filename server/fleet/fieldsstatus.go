@@ -41,10 +41,19 @@ func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule 
 // ProgressRules expresses the rules of [Agent.ProgressStateAt] as filters, in order. An agent
 // that no rule selects has no progress, and so have those of a rule of ProgressNone.
 func ProgressRules(now time.Time) []Rule[ProgressState] {
+	equals := func(f *kql.Field, s agentapi.UpgradeState) kql.Filter { return kql.Equals{Field: f, Value: string(s)} }
 	phase := func(states ...agentapi.UpgradeState) kql.Filter {
 		var of kql.AnyOf
 		for _, s := range states {
-			of = append(of, kql.Equals{Field: FieldUpgradeState, Value: string(s)})
+			of = append(of, equals(FieldUpgradeState, s))
+		}
+		return of
+	}
+	// shown selects those that shownPhase says are in one of the states.
+	shown := func(states ...agentapi.UpgradeState) kql.Filter {
+		of := kql.AnyOf{phase(states...)}
+		for _, s := range states {
+			of = append(of, kql.AllOf{equals(FieldUpgradeState, agentapi.UpgradeRollback), equals(fieldUpgradeFailedState, s)})
 		}
 		return of
 	}
@@ -59,11 +68,11 @@ func ProgressRules(now time.Time) []Rule[ProgressState] {
 		{ProgressNone, kql.NotOf{Filter: kql.Equals{Field: fieldActive, Value: true}}},
 		{ProgressScheduled, upgrading(kql.Compare{Field: fieldUpgradeStart, Op: kql.More, Value: now})},
 		{ProgressWaitingForHost, upgrading(offline)},
-		{ProgressScheduled, upgrading(phase(agentapi.UpgradeScheduled))},
-		{ProgressDownloading, upgrading(phase(agentapi.UpgradeDownloading))},
-		{ProgressInstalling, upgrading(phase(agentapi.UpgradeExtracting, agentapi.UpgradeReplacing))},
-		{ProgressRestarting, upgrading(phase(agentapi.UpgradeRestarting))},
-		{ProgressWatching, upgrading(phase(agentapi.UpgradeWatching))},
+		{ProgressScheduled, upgrading(shown(agentapi.UpgradeScheduled))},
+		{ProgressDownloading, upgrading(shown(agentapi.UpgradeDownloading))},
+		{ProgressInstalling, upgrading(shown(agentapi.UpgradeExtracting, agentapi.UpgradeReplacing))},
+		{ProgressRestarting, upgrading(shown(agentapi.UpgradeRestarting))},
+		{ProgressWatching, upgrading(shown(agentapi.UpgradeWatching))},
 		{ProgressAccepted, upgrading(phased)},
 		{ProgressSent, upgrading()},
 		{ProgressFailed, ended(UpgradeFailed)},

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -229,14 +228,23 @@ var detailsStates = map[agentapi.UpgradeState]ProgressState{
 	agentapi.UpgradeReplacing: ProgressInstalling, agentapi.UpgradeRestarting: ProgressRestarting, agentapi.UpgradeWatching: ProgressWatching,
 }
 
+// shownPhase returns the phase that the state of an upgrade under way is taken from: while a host
+// undoes what failed, which has no state of its own, that in which it failed.
+func shownPhase(d *agentapi.UpgradeDetails) agentapi.UpgradeState {
+	if d.State == agentapi.UpgradeRollback {
+		return d.Metadata.FailedState
+	}
+	return d.State
+}
+
 // underWay returns the state of an upgrade under way that starts at start, without regard to
 // whether its host is there.
 func underWay(start time.Time, d *agentapi.UpgradeDetails, now time.Time) ProgressState {
 	switch {
 	case start.After(now):
 		return ProgressScheduled
-	case d != nil && detailsStates[d.State] != ProgressNone:
-		return detailsStates[d.State]
+	case d != nil && detailsStates[shownPhase(d)] != ProgressNone:
+		return detailsStates[shownPhase(d)]
 	case d != nil && d.State != "":
 		return ProgressAccepted
 	}
@@ -258,10 +266,6 @@ func hostState(s ProgressState, start *time.Time, seen, now time.Time) ProgressS
 func (u *Upgrade) state(now time.Time) ProgressState {
 	d := u.UpgradeDetails
 	switch {
-	case u.Upgrading() && d != nil && d.State == agentapi.UpgradeRollback:
-		// What failed of a component is being undone. It ends as soon as that is done, and has no
-		// state of its own.
-		return cmp.Or(detailsStates[d.Metadata.FailedState], ProgressAccepted)
 	case u.Upgrading():
 		return underWay(*u.UpgradeStartedAt, d, now)
 	case u.UpgradeStatus == UpgradeFailed:

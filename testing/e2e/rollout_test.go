@@ -93,7 +93,7 @@ health: {wait: 2s}
 	}
 	// Each batch began after the one before had ended.
 	for i := 1; i < len(r.Batches); i++ {
-		before, b := (r.Batches)[i-1], (r.Batches)[i]
+		before, b := r.Batches[i-1], r.Batches[i]
 		if before.EndedAt == nil || b.StartedAt == nil || b.StartedAt.Before(*before.EndedAt) {
 			t.Errorf("batch %d began at %v, the one before ended at %v", i, b.StartedAt, before.EndedAt)
 		}
