@@ -172,7 +172,7 @@ func rollouts(t *testing.T) []string {
 	check(t, err)
 	var ids []string
 	for _, r := range list.Items {
-		ids = append(ids, r.Id)
+		ids = append(ids, r.ID)
 	}
 	return ids
 }
