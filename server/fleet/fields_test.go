@@ -283,6 +283,7 @@ func TestProgressFiltersAgreeWithProgressStateAt(t *testing.T) {
 		}
 		if state := rapid.SampledFrom(append([]string{"", "none"}, upgradeStates...)).Draw(t, "state"); state != "none" {
 			a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeState(state)}
+			a.UpgradeDetails.Metadata.FailedState = agentapi.UpgradeState(rapid.SampledFrom(append([]string{""}, upgradeStates...)).Draw(t, "failed in"))
 		}
 		some := map[string]bool{}
 		for _, s := range ProgressStates {
@@ -304,6 +305,37 @@ func TestProgressFiltersAgreeWithProgressStateAt(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestProgressRulesOfComponentsAgreeWithActionProgressAt(t *testing.T) {
+	compared := 0
+	for _, state := range upgradeStates {
+		for _, failed := range append([]string{""}, upgradeStates...) {
+			d := componentDetails("act", "2.5.0", agentapi.UpgradeState(state))
+			d.Metadata.FailedState = agentapi.UpgradeState(failed)
+			h := newComponentHost(t)
+			h.begins("act", "2.5.0")
+			h.reports("2.4.0", d)
+			want, ok := h.a.ActionProgressAt("act", "web", h.now)
+			if !ok || want.State.Ended() {
+				continue // the rules are for upgrades under way
+			}
+			compared++
+			got := ProgressSent
+			for _, r := range ComponentProgressRules("act", h.now) {
+				if kql.Match(r.When, h.a.Values) {
+					got = r.Value
+					break
+				}
+			}
+			if got != want.State {
+				t.Errorf("a component in %q, which failed in %q, is %q; its rules say %q", state, failed, want.State, got)
+			}
+		}
+	}
+	if compared < 20 {
+		t.Errorf("only %d upgrades were under way", compared)
+	}
 }
 
 func TestShortNamesOfFields(t *testing.T) {

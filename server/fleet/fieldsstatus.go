@@ -41,21 +41,8 @@ func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule 
 // ProgressRules expresses the rules of [Agent.ProgressStateAt] as filters, in order. An agent
 // that no rule selects has no progress, and so have those of a rule of ProgressNone.
 func ProgressRules(now time.Time) []Rule[ProgressState] {
-	equals := func(f *kql.Field, s agentapi.UpgradeState) kql.Filter { return kql.Equals{Field: f, Value: string(s)} }
 	phase := func(states ...agentapi.UpgradeState) kql.Filter {
-		var of kql.AnyOf
-		for _, s := range states {
-			of = append(of, equals(FieldUpgradeState, s))
-		}
-		return of
-	}
-	// shown selects those that shownPhase says are in one of the states.
-	shown := func(states ...agentapi.UpgradeState) kql.Filter {
-		of := kql.AnyOf{phase(states...)}
-		for _, s := range states {
-			of = append(of, kql.AllOf{equals(FieldUpgradeState, agentapi.UpgradeRollback), equals(fieldUpgradeFailedState, s)})
-		}
-		return of
+		return inPhase(FieldUpgradeState, fieldUpgradeFailedState, states...)
 	}
 	started, upgraded, phased := kql.Exists{Field: fieldUpgradeStart}, kql.Exists{Field: fieldUpgradedAt}, kql.Exists{Field: FieldUpgradeState}
 	upgrading := func(more ...kql.Filter) kql.Filter {
@@ -63,16 +50,16 @@ func ProgressRules(now time.Time) []Rule[ProgressState] {
 	}
 	ended := func(s UpgradeStatus) kql.Filter { return kql.Equals{Field: FieldUpgradeStatus, Value: string(s)} }
 	offline := seenBefore(now.Add(-OfflineAfter))
-	watched := kql.AllOf{upgraded, phased, kql.NotOf{Filter: phase(agentapi.UpgradeFailed, agentapi.UpgradeRollback)}}
+	watched := kql.AllOf{upgraded, phased, kql.NotOf{Filter: kql.AnyOf{reported(FieldUpgradeState, agentapi.UpgradeFailed), reported(FieldUpgradeState, agentapi.UpgradeRollback)}}}
 	return []Rule[ProgressState]{
 		{ProgressNone, kql.NotOf{Filter: kql.Equals{Field: fieldActive, Value: true}}},
 		{ProgressScheduled, upgrading(kql.Compare{Field: fieldUpgradeStart, Op: kql.More, Value: now})},
 		{ProgressWaitingForHost, upgrading(offline)},
-		{ProgressScheduled, upgrading(shown(agentapi.UpgradeScheduled))},
-		{ProgressDownloading, upgrading(shown(agentapi.UpgradeDownloading))},
-		{ProgressInstalling, upgrading(shown(agentapi.UpgradeExtracting, agentapi.UpgradeReplacing))},
-		{ProgressRestarting, upgrading(shown(agentapi.UpgradeRestarting))},
-		{ProgressWatching, upgrading(shown(agentapi.UpgradeWatching))},
+		{ProgressScheduled, upgrading(phase(agentapi.UpgradeScheduled))},
+		{ProgressDownloading, upgrading(phase(agentapi.UpgradeDownloading))},
+		{ProgressInstalling, upgrading(phase(agentapi.UpgradeExtracting, agentapi.UpgradeReplacing))},
+		{ProgressRestarting, upgrading(phase(agentapi.UpgradeRestarting))},
+		{ProgressWatching, upgrading(phase(agentapi.UpgradeWatching))},
 		{ProgressAccepted, upgrading(phased)},
 		{ProgressSent, upgrading()},
 		{ProgressFailed, ended(UpgradeFailed)},
@@ -87,17 +74,29 @@ func ProgressRules(now time.Time) []Rule[ProgressState] {
 // that stands; an agent that no rule selects has not answered. If the agent upgrades another
 // component at the same moment, the phase of that one may be the one that counts.
 func ComponentProgressRules(actionID string, now time.Time) []Rule[ProgressState] {
-	text := func(field, value string) kql.Filter {
-		return kql.Equals{Field: componentField(field), Value: value}
-	}
-	reports := text("upgrade_details.action_id", actionID)
+	reports := kql.Equals{Field: componentField("upgrade_details.action_id"), Value: actionID}
+	state, failed := componentField("upgrade_details.state"), componentField("upgrade_details.metadata.failed_state")
 	rules := []Rule[ProgressState]{{ProgressWaitingForHost, seenBefore(now.Add(-OfflineAfter))}}
-	for _, state := range []agentapi.UpgradeState{
+	for _, in := range []agentapi.UpgradeState{
 		agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing, agentapi.UpgradeRestarting, agentapi.UpgradeWatching, agentapi.UpgradeScheduled,
 	} {
-		rules = append(rules, Rule[ProgressState]{detailsStates[state], kql.AllOf{reports, text("upgrade_details.state", string(state))}})
+		rules = append(rules, Rule[ProgressState]{detailsStates[in], kql.AllOf{reports, inPhase(state, failed, in)}})
 	}
 	return append(rules, Rule[ProgressState]{ProgressAccepted, reports})
+}
+
+// inPhase selects the upgrades that shownPhase says are in one of the phases. state and failed are
+// the fields of what the host reports.
+func inPhase(state, failed *kql.Field, phases ...agentapi.UpgradeState) kql.Filter {
+	var of kql.AnyOf
+	for _, p := range phases {
+		of = append(of, reported(state, p), kql.AllOf{reported(state, agentapi.UpgradeRollback), reported(failed, p)})
+	}
+	return of
+}
+
+func reported(f *kql.Field, s agentapi.UpgradeState) kql.Filter {
+	return kql.Equals{Field: f, Value: string(s)}
 }
 
 func componentField(path string) *kql.Field {
