@@ -199,7 +199,7 @@ func (u *upgradeOrder) order(a *client, cmd *cobra.Command) (adminapi.BulkAction
 // errNoWhy is the error of an order that overrides a guard rail without a reason.
 var errNoWhy = &usageError{errors.New("--why is missing: say why the guard rail is overridden; the audit trail keeps it")}
 
-// watchText tells operators who wait for an upgrade how long it takes.
+// watchText says how long an upgrade takes, for operators who wait for it.
 const watchText = "Hosts watch a new version for ten minutes by default; their upgrades are done after that."
 
 // printPreview prints what an order to upgrade agents, or a component of them, would do.

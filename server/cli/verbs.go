@@ -27,9 +27,10 @@ func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[ad
 		whyFlag(cmd, &why)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		query := q
+		query := url.Values{}
+		maps.Copy(query, q)
 		if takesWhy {
-			query = url.Values{"why": {why}}
+			query.Set("why", why)
 		}
 		got, err := ask(cmd.Context(), a, op, query, args...)
 		if err != nil {
