@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -90,12 +92,28 @@ func (c ComponentUpgrade) MarshalJSON() ([]byte, error) {
 func (c *ComponentUpgrade) UnmarshalJSON(doc []byte) error {
 	var d componentDocument
 	err := jsonv1.Unmarshal(doc, &d)
+	c.read(&d)
+	return err
+}
+
+// UnmarshalJSONFrom is UnmarshalJSON that refuses unknown members if the decoder does.
+func (c *ComponentUpgrade) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var d componentDocument
+	err := jsonv2.UnmarshalDecode(dec, &d)
+	c.read(&d)
+	return err
+}
+
+func (c *ComponentUpgrade) read(d *componentDocument) {
 	c.Upgrade = Upgrade{
 		UpgradeStartedAt: d.StartedAt, UpgradedAt: d.UpgradedAt, UpgradeStatus: d.Status, UpgradeDetails: d.Details, UpgradeActionID: d.ActionID,
 		UpgradeTarget: d.Target, UpgradeFrom: d.From, UpgradeOrder: d.UpgradeOrder, FailedVersions: d.Failed,
 	}
-	return err
 }
+
+// Document returns a value of the type whose members the document has. Stores keep others, which a
+// newer server wrote.
+func (ComponentUpgrade) Document() any { return componentDocument{} }
 
 // Upgrading reports whether the upgrade is under way or scheduled, by Kibana's rule.
 func (u *Upgrade) Upgrading() bool { return u.UpgradeStartedAt != nil && u.UpgradedAt == nil }

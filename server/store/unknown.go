@@ -48,11 +48,15 @@ func Decode(u *Unknowns, doc []byte, v any) error {
 }
 
 // KeepUnknown returns the document that replaces old, a document of type t, by the given one: that,
-// with the members of old that t does not have. An element of a list that differs from that in old
+// with the members of old that t does not have. A type that is encoded as another one says so by a
+// method Document. An element of a list that differs from that in old
 // does not get them, since it may be another one.
 func KeepUnknown(t reflect.Type, old, doc []byte) []byte {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if d, ok := reflect.Zero(t).Interface().(interface{ Document() any }); ok {
+		t = reflect.TypeOf(d.Document())
 	}
 	switch kind := t.Kind(); {
 	case decodesItself(t):

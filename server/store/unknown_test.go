@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -73,6 +74,31 @@ func TestUnknownMembersSurviveAWrite(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
+	}
+}
+
+// A component's upgrade is one type with an agent's, under other names of its members.
+func TestUnknownMembersOfAComponentsUpgradeSurvive(t *testing.T) {
+	const stored = `{"id":"a","component_upgrades":{"web":{"action_id":"act","target_version":"2.0.0","from_version":"1.0.0","new":{"x":1}}}}`
+	var u store.Unknowns
+	var a fleet.Agent
+	if err := store.Decode(&u, []byte(stored), &a); err != nil || !u.Seen() {
+		t.Fatalf("the unknown member is seen: %v, %v", u.Seen(), err)
+	}
+	a.BeginOf("web", "next", "3.0.0", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) // from no version: the agent reports none
+	doc, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Upgrades map[string]map[string]json.RawMessage `json:"component_upgrades"`
+	}
+	if err := json.Unmarshal(store.KeepUnknown(reflect.TypeFor[fleet.Agent](), []byte(stored), doc), &got); err != nil {
+		t.Fatal(err)
+	}
+	web := got.Upgrades["web"]
+	if string(web["new"]) != `{"x":1}` || string(web["action_id"]) != `"next"` || web["from_version"] != nil {
+		t.Errorf("the upgrade is stored as %s", web)
 	}
 }
 
