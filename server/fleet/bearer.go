@@ -167,7 +167,9 @@ func (a *Agent) observeNewHost(machine string, now time.Time) (changed, follows 
 	default: // the metadata are decoded within a minute of a start only
 		documents := a.Host().Host.ID
 		follows = documents == "" || documents == machine
-		is = !follows || documents != "" && now.Sub(others) < overlap
+		// Of a program that comes often, not each check-in is recorded: the other may have come
+		// up to bearerRest later than others says.
+		is = !follows || documents != "" && now.Sub(others) < overlap+bearerRest
 	}
 	if is != (a.NewHostSince != nil) {
 		a.NewHostSince, changed = nil, true

@@ -224,6 +224,7 @@ func TestNewMachineGetsOrdersOnceItIsAlone(t *testing.T) {
 		"away for a day":                    {"m1", []step{{0, a1, true, false}, {86400, b1, false, true}, {2 * 86400, b1, true, false}}},
 		"and back":                          {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {700, b1, true, false}, {800, a1, false, true}, {860, a1, true, false}}},
 		"the second goes at once":           {"m1", []step{{0, a1, true, false}, {600, b1, false, true}, {601, a1, true, true}, {659, a1, true, true}, {661, a1, true, false}}},
+		"both come often":                   {"m1", []step{{0, a1, true, false}, {300, b1, false, true}, {329, a1, true, true}, {330, b1, false, true}, {331, a1, true, true}, {361, b1, false, true}, {390, a1, true, true}}},
 		"an image that was enrolled":        {"image", []step{{0, a1, false, true}, {59, a1, false, true}, {60, a1, true, false}}},
 		"the first check-in":                {"m1", []step{{0, a1, true, false}}},
 		"a machine without an id":           {"m1", []step{{0, a1, true, false}, {600, unknown, true, false}}},

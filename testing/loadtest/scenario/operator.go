@@ -155,7 +155,7 @@ const (
 )
 
 func (o *operator) probe(ctx context.Context) *probe {
-	ctx, stop := context.WithCancel(ctx)
+	stopped, stop := context.WithCancel(ctx)
 	p := &probe{stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
@@ -175,7 +175,7 @@ func (o *operator) probe(ctx context.Context) *probe {
 			}
 			p.mu.Unlock()
 			select {
-			case <-ctx.Done():
+			case <-stopped.Done():
 				return
 			case <-tick.C:
 			}
@@ -184,7 +184,8 @@ func (o *operator) probe(ctx context.Context) *probe {
 	return p
 }
 
-// end stops the requests, and returns their latency and errors.
+// end sends no more requests, waits for the answer to the one that is sent, which may be the slowest,
+// and returns their latency and errors.
 func (p *probe) end() (*generator.Latency, []string) {
 	p.stop()
 	<-p.done
