@@ -159,12 +159,12 @@ func testsPrograms(pkg string) bool {
 var uninstrumented = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
 
 func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "raced", slices.Concat([]string{"-race"}, uninstrumented, p.raced)...)
+	return goTest(ctx, root, out, "raced", p.raced, append([]string{"-race"}, uninstrumented...)...)
 }
 
 // testHarness runs one package at a time, since the other sequence runs as well.
 func (p packages) testHarness(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "harness", append([]string{"-p=1"}, p.harness...)...)
+	return goTest(ctx, root, out, "harness", p.harness, "-p=1")
 }
 
 // testClients tests a module of its own.
@@ -199,19 +199,31 @@ func testGitops(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.RunGroup(ctx, out, dir, nil, "go", "test", "-count=1", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
 }
 
-// goTest runs Go tests, prints a line for each package, and then the number of test
-// functions: the number that gotestsum prints includes all subtests.
-func goTest(ctx context.Context, root string, out io.Writer, name string, args ...string) error {
-	events := filepath.Join(root, "build", "tests-"+name+".json")
+// goTest runs Go tests, prints a line for each package, those that passed only when they were
+// repeated, and then the number of test functions: the number that gotestsum prints includes all
+// subtests.
+//
+// A test that fails runs once more, and the suite names it. The programs' tests have deadlines, which
+// a machine that stood still for a minute misses. What fails for its own reason fails again: a
+// property begins with the case that it has found. After a data race nothing is repeated, nor after
+// more than ten failures, which no pause explains.
+func goTest(ctx context.Context, root string, out io.Writer, name string, packages []string, flags ...string) error {
+	events, repeated := filepath.Join(root, "build", "tests-"+name+".json"), filepath.Join(root, "build", "repeated-"+name+".txt")
 	if err := os.MkdirAll(filepath.Dir(events), 0o755); err != nil {
 		return err
 	}
 	command := []string{
-		"go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--jsonfile=" + events, "--",
+		"go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--jsonfile=" + events,
+		"--rerun-fails=1", "--rerun-fails-run-root-test", "--rerun-fails-abort-on-data-race",
+		"--rerun-fails-report=" + repeated, "--packages=" + strings.Join(packages, " "), "--",
 		"-vet=off", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout, // lint has vetted it
 	}
-	if err := toolchain.RunGroup(ctx, out, root, nil, slices.Concat(command, args)...); err != nil {
-		return err
+	failed := toolchain.RunGroup(ctx, out, root, nil, slices.Concat(command, flags)...)
+	if report, err := os.ReadFile(repeated); err == nil && len(bytes.TrimSpace(report)) > 0 {
+		fmt.Fprintf(out, "Repeated, with the number of failures:\n%s\n", bytes.TrimSpace(report))
+	}
+	if failed != nil {
+		return failed
 	}
 	n, err := countFunctions(events)
 	fmt.Fprintf(out, "%d test functions\n", n)
