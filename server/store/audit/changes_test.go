@@ -154,7 +154,7 @@ func TestChangesSayWhatWasAndWhatIs(t *testing.T) {
 }
 
 func TestChangesAreBounded(t *testing.T) {
-	long := strings.Repeat("ä\n", 20_000)
+	long := strings.Repeat("ä\n", 700) // more than any bound
 	is := fleet.Policy{Name: long, Description: long, ComponentVariables: map[string]map[string]string{"web": {}}}
 	for i := range 5000 {
 		is.ComponentVariables["web"][fmt.Sprint(long, i)] = long
