@@ -116,12 +116,12 @@ func StoppedBy(kind fleet.StopKind) func(*fleet.Rollout) {
 }
 
 // Slower is by how much less is tried under the race detector, which takes several
-// times as long and looks for something else: one write in four. The tests run
+// times as long and looks for something else: one write in thirteen. The tests run
 // without it as well, see testing/suite.
 var Slower = func() int {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return 4
+		return 13
 	}
 	return 1
 }()
