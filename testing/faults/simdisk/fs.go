@@ -320,7 +320,7 @@ func (f *FS) rename(from, to string) error {
 		return nil
 	case b.ino != noIno && f.nodes[a.ino].isDir():
 		return syscall.ENOTDIR
-	case strings.HasPrefix(path.Clean(to)+"/", path.Clean(from)+"/"):
+	case f.holds(a.ino, b.dir):
 		return syscall.EINVAL
 	}
 	if a.dir == b.dir {
@@ -331,4 +331,9 @@ func (f *FS) rename(from, to string) error {
 	f.rebind(b.dir, change{{b.name, a.ino}})
 	f.rebind(a.dir, change{{a.name, noIno}})
 	return nil
+}
+
+// holds reports whether dir is the folder top or below it. Paths do not show it: links may lie on them.
+func (f *FS) holds(top, dir ino) bool {
+	return top == dir || slices.ContainsFunc(f.nodes[top].names, func(b binding) bool { return f.holds(b.ino, dir) })
 }
