@@ -265,7 +265,7 @@ const (
 var slower = func() int {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return 20
+		return 60
 	}
 	return 1
 }()
