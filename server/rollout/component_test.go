@@ -417,7 +417,7 @@ func TestExposureBudgetBindsOrdersOfComponents(t *testing.T) {
 	_, err = actions.Upgrade(ctx, componentOrder("web", "2.0.0", "a", "b", "c"))
 	s.wantKind(err, fleet.Conflict, "room for 2 of the 3 agents: 0 of 4 agents run 2.0.0")
 	var refused *fleet.Error
-	if err := actions.CheckOrder(ctx, componentOrder("web", "2.0.0", "a", "b", "c")); !errors.As(err, &refused) || refused.Code != string(fleet.WhyExposure) {
+	if err := actions.EachVerdict(ctx, componentOrder("web", "2.0.0", "a", "b", "c"), func(action.Verdict) {}); !errors.As(err, &refused) || refused.Code != string(fleet.WhyExposure) {
 		t.Errorf("a preview says %v, want what the order does", err)
 	}
 	if u := s.agentDoc("a").ComponentUpgrades["web"]; u.Upgrading() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
@@ -42,38 +43,40 @@ const (
 // rollout. It only reads.
 type Guards struct{ Store store.Store }
 
-// Check implements action.Guards.
-func (g Guards) Check(ctx context.Context, o plan.Order, agents func(func(*fleet.Agent)) error) (expires time.Time, err error) {
-	freezes, _, err := g.Store.Freezes().List(ctx, 0, 0)
-	if err != nil {
-		return time.Time{}, err
+// Checks implements action.Guards.
+func (g Guards) Checks(ctx context.Context, o *action.UpgradeOrder, now time.Time) (expires time.Time, checks []action.Check, err error) {
+	from, to, expires := o.Times(now)
+	if !o.OverrideFreeze {
+		freezes, _, err := g.Store.Freezes().List(ctx, 0, 0)
+		if err == nil {
+			err = plan.CheckFreezes(freezes, from, to)
+		}
+		if err != nil {
+			return time.Time{}, nil, err
+		}
+		expires = plan.Expires(freezes, to, expires)
 	}
-	if err := o.CheckFreezes(freezes); err != nil {
-		return time.Time{}, err
-	}
-	expires = o.Expires(freezes)
 	rule, err := exposureRule(ctx, g.Store)
 	if err != nil || !rule.Enabled || o.OverrideExposure {
-		return expires, err
+		return expires, nil, err
 	}
-	tally, err := tallyOf(ctx, g.Store, rule, o.Component, o.Now)
+	tally, err := tallyOf(ctx, g.Store, rule, o.Component, now)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
 	offered, err := offeredBy(ctx, g.Store, o.Component, o.Version, "")
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
 	var sites [][fleet.MaxLabelLimits]int32
-	err = agents(func(a *fleet.Agent) {
-		if a.Of(o.Component).Version != o.Version && !offered[a.ID] {
+	see := func(v *action.Verdict) {
+		if a := &v.Agent; a.Of(o.Component).Version != o.Version && !offered[a.ID] {
 			sites = append(sites, tally.Sites(fleet.EncodeLabels(a.Labels())))
 		}
-	})
-	if err != nil {
-		return time.Time{}, err
 	}
-	return expires, o.CheckExposure(tally.Budget(o.Version, offered), sites)
+	return expires, []action.Check{{See: see, Refuses: func(context.Context) error {
+		return plan.CheckExposure(tally.Budget(o.Version, offered), sites)
+	}}}, nil
 }
 
 // Exposure returns the exposure rule; a disabled one if none was set.

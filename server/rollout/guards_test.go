@@ -1,11 +1,13 @@
 package rollout_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/action"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -42,7 +44,7 @@ func TestFreezesBindEveryOrder(t *testing.T) {
 	for _, o := range []action.UpgradeOrder{upgradeOf("1.2.0", "b"), single} {
 		_, err := actions.Upgrade(ctx, o)
 		d.wantKind(err, fleet.Conflict, "“Christmas”")
-		if err := actions.CheckOrder(ctx, o); err == nil {
+		if err := actions.EachVerdict(ctx, o, func(action.Verdict) {}); err == nil {
 			t.Error("a preview would not name the freeze")
 		}
 	}
@@ -51,6 +53,10 @@ func TestFreezesBindEveryOrder(t *testing.T) {
 	}
 
 	over := upgradeOf("1.2.0", "b")
+	over.OverrideExposure, over.Why = true, "tested elsewhere"
+	_, err = actions.Upgrade(ctx, over)
+	d.wantKind(err, fleet.Conflict, "“Christmas”")
+	over = upgradeOf("1.2.0", "b")
 	over.OverrideFreeze = true
 	_, err = actions.Upgrade(ctx, over)
 	d.wantKind(err, fleet.Invalid, "body.why")
@@ -107,9 +113,48 @@ func TestExposureBudgetBindsEveryOrder(t *testing.T) {
 	_, err = actions.Upgrade(ctx, upgradeOf("1.2.0", "c", "d"))
 	d.wantKind(err, fleet.Conflict, "room for 1 of the 2 agents")
 	over := upgradeOf("1.2.0", "c", "d")
+	over.OverrideFreeze, over.Why = true, "tested elsewhere"
+	_, err = actions.Upgrade(ctx, over)
+	d.wantKind(err, fleet.Conflict, "room for 1 of the 2 agents")
+	over = upgradeOf("1.2.0", "c", "d")
 	over.OverrideExposure, over.Why = true, "tested elsewhere"
 	_, err = actions.Upgrade(ctx, over)
 	d.must(err)
+}
+
+// An order for a fleet reads half a gigabyte of documents in each pass.
+func TestOrderReadsItsAgentsOnceToJudgeThem(t *testing.T) {
+	d := newHarness(t)
+	names := []string{"a", "b", "c"}
+	d.enrol(names...)
+	ctx, reads := t.Context(), 0
+	_, err := d.service.SetExposure(ctx, fleet.ExposureRule{Enabled: true, Percent: 100, HealthyHours: 24}, kim)
+	d.must(err)
+	actions := d.serve(store.Intercept(d.store, func(_ context.Context, c store.Call, do func() error) error {
+		if c.Kind.Name == store.KindAgents.Name && (c.Method == "GetMany" || c.Method == "Get" || c.Method == "List" || c.Method == "Each") {
+			reads++
+		}
+		return do()
+	})).Actions
+	actions.Owners = noOwners{}
+	seen := 0
+	d.must(actions.EachVerdict(ctx, upgradeOf("1.2.0", names...), func(action.Verdict) { seen++ }))
+	if seen != 3 || reads != 1 {
+		t.Errorf("a preview has shown %d agents in %d reads, want 3 in 1", seen, reads)
+	}
+	reads = 0
+	_, err = actions.Upgrade(ctx, upgradeOf("1.2.0", names...))
+	d.must(err)
+	if reads != 2 {
+		t.Errorf("an order has made %d reads of its agents, want 2: to judge them, and to mark them", reads)
+	}
+}
+
+// noOwners are declared fleets that no agent belongs to.
+type noOwners struct{ action.Owners }
+
+func (noOwners) Of(context.Context, string) (func(*fleet.Agent) string, error) {
+	return func(*fleet.Agent) string { return "" }, nil
 }
 
 // A rollback is never held up: a fleet that is half rolled back is worse than either

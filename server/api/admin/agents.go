@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -23,9 +22,9 @@ import (
 // routeAgents adds the routes of agents.
 func (h *Handlers) routeAgents(on bind) {
 	on(adminapi.SuggestQuery.Call, h.suggest)
-	on(adminapi.PreviewUpgrade.Call, h.previewUpgrade)
-	on(adminapi.StageVersion.Call, h.stage)
-	on(adminapi.PreviewStage.Call, h.previewStage)
+	on(adminapi.PreviewUpgrade.Call, h.previewsUpgrade(h.previewedUpgrade))
+	on(adminapi.StageVersion.Call, h.ordersUpgrade(h.stageOrder))
+	on(adminapi.PreviewStage.Call, h.previewsUpgrade(h.stageOrder))
 	on(adminapi.PreviewRollback.Call, h.previewRollback)
 	on(adminapi.PreviewUnenroll.Call, h.previewUnenroll)
 	on(adminapi.GetFacets.Call, h.facets)
@@ -382,51 +381,23 @@ func upgradeRequest(version string, source *string, force *bool) fleet.UpgradeRe
 	return r
 }
 
-func (h *Handlers) previewUpgrade(c *gin.Context) error {
-	ctx := c.Request.Context()
+// previewedUpgrade reads the order of a request for a preview.
+func (h *Handlers) previewedUpgrade(c *gin.Context) (o action.UpgradeOrder, of asked, err error) {
 	var req adminapi.UpgradePreviewRequest
 	if err := decode(c, &req); err != nil {
-		return err
+		return o, of, err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	ids, selected, err := h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
 	if err != nil {
-		return err
+		return o, of, err
 	}
-	if err := checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC()); err != nil {
-		return err
-	}
-	return h.answerPreview(c, action.UpgradeOrder{
+	o = action.UpgradeOrder{
 		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected,
 		StartTime: req.StartTime, RolloutSeconds: deref(req.RolloutDurationSeconds),
 		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure),
 		TakeOver: deref(req.TakeOver),
-	}, asked{req.Agents, req.IncludeInactive, req.MaxItems})
-}
-
-// answerPreview answers with what would become of the agents of an order, and with what the
-// guard rails say of it.
-func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder, of asked) error {
-	ctx := c.Request.Context()
-	owner, err := h.Actions.OwnerOf(ctx, o.Component)
-	if err != nil {
-		return err
 	}
-	out, err := h.preview(ctx, of, o, owner, "upgrades", func(f func(action.Verdict)) error { return h.Actions.EachVerdict(ctx, o, f) })
-	if err != nil {
-		return err
-	}
-	switch refused := h.Actions.CheckOrder(ctx, o); {
-	case fleet.KindOf(refused) == fleet.Conflict:
-		out.Refused = ptr(refused.Error())
-		var why *fleet.Error
-		if errors.As(refused, &why) && (why.Code == string(fleet.WhyFreeze) || why.Code == string(fleet.WhyExposure)) {
-			out.Guard = (*adminapi.UpgradePreviewGuard)(ptr(why.Code))
-		}
-	case refused != nil:
-		return refused
-	}
-	c.JSON(http.StatusOK, out)
-	return nil
+	return o, asked{req.Agents, req.IncludeInactive, req.MaxItems}, checkTimes(req.StartTime, req.RolloutDurationSeconds, h.Now.UTC())
 }
 
 func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {

@@ -18,8 +18,8 @@ import (
 // routeComponents adds the routes of components, which agents run.
 func (h *Handlers) routeComponents(on bind) {
 	on(adminapi.ListComponents.Call, h.listComponents)
-	on(adminapi.UpgradeComponent.Call, h.upgradeComponent)
-	on(adminapi.PreviewComponentUpgrade.Call, h.previewComponentUpgrade)
+	on(adminapi.UpgradeComponent.Call, h.ordersUpgrade(h.componentOrder))
+	on(adminapi.PreviewComponentUpgrade.Call, h.previewsUpgrade(h.componentOrder))
 }
 
 // listComponents counts what agents, without the inactive ones, have reported last.
@@ -117,21 +117,4 @@ func (h *Handlers) componentOrder(c *gin.Context) (o action.UpgradeOrder, of ask
 	}
 	o.AgentIDs, o.Selected, err = h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
 	return o, of, err
-}
-
-func (h *Handlers) upgradeComponent(c *gin.Context) error {
-	o, _, err := h.componentOrder(c)
-	if err != nil {
-		return err
-	}
-	a, err := h.Actions.Upgrade(c.Request.Context(), o)
-	return answerAction(c, a, err)
-}
-
-func (h *Handlers) previewComponentUpgrade(c *gin.Context) error {
-	o, of, err := h.componentOrder(c)
-	if err != nil {
-		return err
-	}
-	return h.answerPreview(c, o, of)
 }

@@ -1,7 +1,7 @@
 package admin
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"time"
 
@@ -52,52 +52,26 @@ func (h *Handlers) previewRollback(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
-	if err != nil {
-		return err
-	}
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	now := h.Now.UTC()
-	of := asked{req.Agents, req.IncludeInactive, req.MaxItems}
-	if err := of.check(); err != nil {
-		return err
-	}
-	owner, err := h.Actions.OwnerOf(ctx, "")
+	p, err := h.beginPreview(ctx, asked{req.Agents, req.IncludeInactive, req.MaxItems})
 	if err != nil {
 		return err
 	}
 	out := adminapi.RollbackPreview{Items: []adminapi.RollbackPreviewItem{}}
-	var causes fleet.CauseCounts
-	err = h.Actions.EachRollbackVerdict(ctx, action.RollbackOrder{AgentIDs: ids, Selected: selected, Forward: deref(req.Forward)}, func(v action.RollbackVerdict) {
-		item := adminapi.RollbackPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
-		if v.Err != nil {
-			item.Reason = ptr(v.Err.Error())
-			out.Wont++
-			causes.AddRefusal(&v.Agent, v.Err)
-		} else {
+	err = h.Actions.EachRollbackVerdict(ctx, action.RollbackOrder{AgentIDs: p.ids, Selected: p.selected, Forward: deref(req.Forward)}, func(v action.RollbackVerdict) {
+		item := adminapi.RollbackPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil, Reason: p.add(&v.Verdict)}
+		if item.Will {
 			item.To, item.ValidUntil = &v.To.Version, ptr(v.To.ValidUntil)
-			out.Will++
-			item.Reason = ptr(countOwned(&causes, &v.Agent, owner, deref(req.TakeOver)))
-			if s, away := awayAt(&v.Agent, timeouts, now); away {
-				reason := fmt.Sprintf("is %s: it rolls back if it returns in time", s)
-				item.Reason = &reason
-				causes.Add(fleet.CauseCount{Code: string(s), Text: fleet.Sentence("the agent " + reason), Will: true}, 1, nameOf(&v.Agent))
-			}
+			owned := p.owned(&v.Verdict, deref(req.TakeOver))
+			item.Reason = ptr(cmp.Or(p.away(&v.Agent, "rolls back if it returns in time"), owned))
 		}
-		if of.wants(len(out.Items)) {
+		if p.wants(len(out.Items)) {
 			out.Items = append(out.Items, item)
 		}
 	})
-	if err == nil {
-		err = h.countInactive(ctx, of, ids, &causes, timeouts, now)
-	}
-	if err != nil {
+	if _, err := h.endPreview(ctx, p, err); err != nil {
 		return err
 	}
-	out.Causes = renderCauses(&causes)
+	out.Will, out.Wont, out.Causes = p.will, p.wont, renderCauses(&p.causes)
 	c.JSON(http.StatusOK, out)
 	return nil
 }

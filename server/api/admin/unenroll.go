@@ -55,64 +55,34 @@ func (h *Handlers) previewUnenroll(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	p, err := h.beginPreview(ctx, asked{req.Agents, req.IncludeInactive, req.MaxItems})
 	if err != nil {
-		return err
-	}
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	now := h.Now.UTC()
-	of := asked{req.Agents, req.IncludeInactive, req.MaxItems}
-	if err := of.check(); err != nil {
 		return err
 	}
 	out := adminapi.UnenrollPreview{Items: []adminapi.UnenrollPreviewItem{}}
-	var causes fleet.CauseCounts
-	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Removal: action.Removal{OverrideLimit: isSet(req.OverrideLimit)}}
+	o := action.UnenrollOrder{AgentIDs: p.ids, Selected: p.selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Removal: action.Removal{OverrideLimit: isSet(req.OverrideLimit)}}
 	err = h.Actions.EachUnenrollVerdict(ctx, o, func(v action.Verdict) {
-		item := adminapi.UnenrollPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Will: v.Err == nil}
+		item := adminapi.UnenrollPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Will: v.Err == nil, Reason: p.add(&v)}
 		if fleet.KindOf(v.Err) != fleet.NotFound {
-			item.Status = string(v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]))
+			item.Status = string(v.Agent.Facts().StatusAt(p.now, p.timeouts[v.Agent.PolicyID]))
 		}
-		if v.Err != nil {
-			item.Reason = ptr(v.Err.Error())
-			out.Wont++
-			causes.AddRefusal(&v.Agent, v.Err)
-		} else {
+		if item.Will {
 			code, remark := unenrollRemark(&v.Agent, fleet.Status(item.Status), o.Revoke)
 			if code != "" {
-				causes.Add(fleet.CauseCount{Code: string(code), Text: fleet.Sentence("the agent " + remark), Will: true}, 1, nameOf(&v.Agent))
+				p.follows(&v.Agent, string(code), fleet.Sentence("the agent "+remark))
 			}
 			item.Reason = ptr(remark)
-			out.Will++
 		}
-		if of.wants(len(out.Items)) {
+		if p.wants(len(out.Items)) {
 			out.Items = append(out.Items, item)
 		}
 	})
-	if err == nil {
-		err = h.countInactive(ctx, of, ids, &causes, timeouts, now)
-	}
-	if err != nil {
+	if out.Refused, err = h.endPreview(ctx, p, err); err != nil {
 		return err
 	}
-	out.Causes = renderCauses(&causes)
-	if out.Refused, err = refusal(h.Actions.CheckUnenrollLimit(ctx, o)); err != nil {
-		return err
-	}
+	out.Will, out.Wont, out.Causes = p.will, p.wont, renderCauses(&p.causes)
 	c.JSON(http.StatusOK, out)
 	return nil
-}
-
-// refusal returns the text with which a guard rail refuses an order, for its preview; other errors
-// are returned.
-func refusal(err error) (*string, error) {
-	if err != nil && fleet.KindOf(err) == fleet.Conflict {
-		return ptr(err.Error()), nil
-	}
-	return nil, err
 }
 
 // unenrollRemark says when an agent will unenrol, if not at once, with the status as its code.

@@ -43,7 +43,7 @@ const cancelKind = "cancel"
 var kinds = map[string]func() terms{
 	"upgrade":  func() terms { return new(UpgradeOrder) },
 	"rollback": func() terms { return new(RollbackOrder) },
-	"stage":    func() terms { return new(StageOrder) },
+	"stage":    func() terms { return &UpgradeOrder{Stages: true} },
 	"unenrol":  func() terms { return new(UnenrollOrder) },
 	"reassign": func() terms { return new(ReassignOrder) },
 	"tag":      func() terms { return new(TagsOrder) },

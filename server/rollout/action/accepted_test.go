@@ -35,6 +35,9 @@ var bulkOrders = map[string]bulkOrder{
 	"upgrade": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
 		return s.Upgrade(ctx, order("1.1.0", ids...))
 	},
+	"stage": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
+		return s.Upgrade(ctx, stageOrder("", "1.1.0", ids...))
+	},
 	"rollback": func(ctx context.Context, s *action.Service, ids []string) (fleet.Action, error) {
 		all, err := s.Rollback(ctx, action.RollbackOrder{AgentIDs: ids, Actor: "ann"})
 		if err != nil || len(all) != 1 {
@@ -73,7 +76,7 @@ func bulkWorld(t *testing.T, kind string) *world {
 	w := newWorld(t, bulkIDs...)
 	w.must(w.store.Policies().Create(t.Context(), fleet.Policy{ID: "other", Name: "other"}))
 	for _, id := range bulkIDs {
-		w.change(id, func(a *fleet.Agent) { a.Tags = []string{"old"} })
+		w.change(id, func(a *fleet.Agent) { a.Tags, a.StagedVersions = []string{"old"}, []string{} })
 		if kind == "rollback" {
 			w.keep(id, "0.9.0", time.Hour)
 		}
@@ -349,6 +352,31 @@ func TestStoppingServerInterruptsItsOrders(t *testing.T) {
 	for _, id := range bulkIDs {
 		if !w.upgrading(id) {
 			t.Errorf("%s is not upgrading", id)
+		}
+	}
+}
+
+// Servers of neighbouring versions take over each other's orders. The one before had a type of its own
+// for stages, so its terms do not say that they are of a stage.
+func TestStageThatAnEarlierVersionAcceptedStaysAStage(t *testing.T) {
+	w := bulkWorld(t, "stage")
+	expires := w.now.Add(time.Hour)
+	w.must(w.store.AcceptedOrders().Create(t.Context(), fleet.AcceptedOrder{
+		ID: "digest", Kind: "stage", Terms: []byte(`{"ID":"","Component":"","version":"1.1.0","Selected":false,"Actor":"ann"}`), AgentIDs: bulkIDs,
+		Action: fleet.Action{
+			ID: "st", Type: agentapi.ActionStage, CreatedAt: w.now, CreatedBy: "ann", Expiration: &expires, Data: event.Data(agentapi.UpgradeData{Version: "1.1.0"}),
+		},
+	}))
+	w.must(w.server(mortal(w.store, 0)).ContinueOrders(t.Context()))
+	w.untilCarriedOut()
+	a, err := w.store.Actions().Get(t.Context(), "st")
+	w.must(err)
+	if !slices.Equal(a.Agents, bulkIDs) {
+		t.Errorf("the action is for %v", a.Agents)
+	}
+	for _, id := range bulkIDs {
+		if w.upgrading(id) {
+			t.Errorf("%s is marked as if it upgraded", id)
 		}
 	}
 }

@@ -74,9 +74,13 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 			return step{}, nil, err
 		}
 		do.check, err = s.checkComponentUpgrade(ctx, o, catalog)
-		return do, catalog, err
+	} else {
+		do.check, err = s.checkAgentUpgrade(ctx, o, catalog)
 	}
-	do.check, err = s.checkAgentUpgrade(ctx, o, catalog)
+	if upgrade := do.check; o.Stages {
+		do.locked = true
+		do.check = func(a *fleet.Agent) error { return cmp.Or(a.CheckStage(o.Component, o.Version), upgrade(a)) }
+	}
 	return do, catalog, err
 }
 
@@ -134,7 +138,7 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 	}
 	check := func(a *fleet.Agent) error {
 		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
-		if err == nil && !o.stages {
+		if err == nil && !o.Stages {
 			err = fleet.CheckInForce(listed[a.PolicyID], o.Version)
 		}
 		if err == nil {

@@ -227,7 +227,7 @@ func TestOtherVersionThanTheOneInForceIsRefused(t *testing.T) {
 	}
 	// A rollout in lockstep needs it on the hosts.
 	w.change("a", func(a *fleet.Agent) { a.StagedVersions = []string{} })
-	w.must(w.service.EachStageVerdict(t.Context(), action.StageOrder{Component: "web", UpgradeRequest: order("2.5.0").UpgradeRequest, AgentIDs: []string{"a"}}, func(v action.Verdict) {
+	w.must(w.service.EachVerdict(t.Context(), action.UpgradeOrder{Stages: true, Component: "web", UpgradeRequest: order("2.5.0").UpgradeRequest, AgentIDs: []string{"a"}}, func(v action.Verdict) {
 		if v.Err != nil {
 			t.Errorf("the verdict of a stage is %+v", v)
 		}

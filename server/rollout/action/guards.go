@@ -6,58 +6,78 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
+// Check judges an order by all agents that would follow it, after each was judged alone.
+type Check struct {
+	// See is called with each of them.
+	See func(*Verdict)
+	// Refuses returns why the order is refused, after See was called with all; nil: it is not.
+	Refuses func(ctx context.Context) error
+}
+
 // Guards decide whether an upgrade may be ordered now. Rollouts make their offers by the
 // same rules, so that no way to a host is without them.
 type Guards interface {
-	// Check returns an error that names the freeze or the budget which forbids the order.
-	// Otherwise it returns when the order expires, which is not after o.Latest. agents calls
-	// its argument with each agent that would be upgraded.
-	Check(ctx context.Context, o plan.Order, agents func(func(*fleet.Agent)) error) (expires time.Time, err error)
+	// Checks returns an error that names the freeze which forbids the order, whoever would follow.
+	// Otherwise it returns when the order expires, which is not after the last time of o.Times, and
+	// what the exposure budget checks, if anything.
+	Checks(ctx context.Context, o *UpgradeOrder, now time.Time) (expires time.Time, checks []Check, err error)
 }
 
-// CheckOrder returns the error about a freeze, the exposure budget or a declared fleet with which
-// Upgrade refuses the order, nil if it would not.
-func (s *Service) CheckOrder(ctx context.Context, o UpgradeOrder) error {
-	do, _, err := s.upgradeStep(ctx, o)
-	if err != nil {
-		return err
+// survey judges each of the agents once: f gets the verdicts, in the order of the ids, and the checks
+// those of the agents that would follow. It returns the first refusal of a check. Without f and checks
+// no agent is read.
+func (s *Service) survey(ctx context.Context, ids []string, do step, checks []Check, f func(Verdict)) error {
+	if f == nil && len(checks) == 0 {
+		return nil
 	}
-	_, _, err = s.allowed(ctx, &o, do)
+	err := s.eachPage(ctx, ids, do, func(page []Verdict) error {
+		for i := range page {
+			for _, c := range checks {
+				if page[i].Err == nil {
+					c.See(&page[i])
+				}
+			}
+			if f != nil {
+				f(page[i])
+			}
+		}
+		return nil
+	})
+	for i := 0; i < len(checks) && err == nil; i++ {
+		err = checks[i].Refuses(ctx)
+	}
 	return err
 }
 
-// allowed returns when the order expires and which declared fleet it suspends, or an error that
-// names what forbids it.
-func (s *Service) allowed(ctx context.Context, o *UpgradeOrder, do step) (expires time.Time, suspend string, err error) {
-	follow := func(f func(*fleet.Agent)) error {
-		return s.eachVerdict(ctx, o.AgentIDs, do, func(v Verdict) {
-			if v.Err == nil {
-				f(&v.Agent)
-			}
-		})
-	}
+// guard returns when the order expires, and the checks of all its agents. It returns an error if the
+// order is refused whoever would follow.
+func (s *Service) guard(ctx context.Context, o *UpgradeOrder) (expires time.Time, of *owned, checks []Check, err error) {
 	now := s.Now.UTC()
-	g := plan.Order{
-		Component: o.Component, Version: o.Version, From: now, To: now, Latest: now.Add(fleet.DefaultExpiration),
-		OverrideFreeze: o.OverrideFreeze, OverrideExposure: o.OverrideExposure, Now: now,
+	_, _, expires = o.Times(now)
+	if o.Stages {
+		return expires, &owned{}, nil, nil // nothing that runs is changed
 	}
-	if o.StartTime != nil {
-		g.From, g.To = beginsFrom(*o.StartTime, o.RolloutSeconds, now)
-		g.Latest = o.StartTime.Add(fleet.DefaultExpiration)
-	}
-	expires = g.Latest
 	if s.Guards != nil && !o.Rollback {
-		if expires, err = s.Guards.Check(ctx, g, follow); err != nil {
-			return time.Time{}, "", err
+		if expires, checks, err = s.Guards.Checks(ctx, o, now); err != nil {
+			return time.Time{}, nil, nil, err
 		}
 	}
-	suspend, err = CheckOwned(ctx, s.Owners, o.claim(), follow)
-	return expires, suspend, err
+	of, err = ownedBy(ctx, s.Owners, o.claim())
+	return expires, of, append(checks, of.checks()...), err
+}
+
+// Times returns when the first and the last agent of the order begin, if it is given now, and when it
+// expires if no freeze begins before.
+func (o *UpgradeOrder) Times(now time.Time) (from, to, latest time.Time) {
+	if o.StartTime == nil {
+		return now, now, now.Add(fleet.DefaultExpiration)
+	}
+	from, to = beginsFrom(*o.StartTime, o.RolloutSeconds, now)
+	return from, to, o.StartTime.Add(fleet.DefaultExpiration)
 }
 
 // beginsFrom returns when the first and the last agent of a scheduled upgrade begin, from

@@ -25,7 +25,7 @@ var kinds = map[string]func(w *world, id string) fleet.Action{
 	},
 	"STAGE": func(w *world, id string) fleet.Action {
 		w.change(id, func(a *fleet.Agent) { a.StagedVersions = []string{} })
-		a, err := w.service.Stage(w.t.Context(), action.StageOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0"}, AgentIDs: []string{id}, Actor: "ann"})
+		a, err := w.service.Upgrade(w.t.Context(), action.UpgradeOrder{Stages: true, UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0"}, AgentIDs: []string{id}, Actor: "ann"})
 		w.must(err)
 		return a
 	},

@@ -3,7 +3,6 @@ package action
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -35,71 +34,89 @@ type Claim struct {
 // agents calls its argument with each agent concerned. If any belongs to claim.TakeOver, suspend is
 // its name, to be passed to TakeOver when everything else about the order was checked.
 func CheckOwned(ctx context.Context, owners Owners, claim Claim, agents func(func(*fleet.Agent)) error) (suspend string, err error) {
-	of, err := ownerOf(ctx, owners, claim.Component)
-	if err != nil || of == nil {
+	o, err := ownedBy(ctx, owners, claim)
+	if err != nil || o.of == nil {
 		return "", err
 	}
-	owned := map[string]int{}
-	err = agents(func(a *fleet.Agent) {
-		if name := of(a); name != "" {
-			owned[name]++
-		}
-	})
-	if err != nil {
+	if err := agents(func(a *fleet.Agent) { o.add(a) }); err != nil {
 		return "", err
 	}
-	if owned[claim.TakeOver] > 0 {
-		suspend = claim.TakeOver
-		delete(owned, claim.TakeOver)
+	return o.suspend(), o.refuses()
+}
+
+// owned counts the agents of a claim by the declared fleets that they belong to.
+type owned struct {
+	claim Claim
+	of    func(*fleet.Agent) string // see Owners
+	n     map[string]int
+}
+
+func ownedBy(ctx context.Context, owners Owners, claim Claim) (*owned, error) {
+	o := &owned{claim: claim, n: map[string]int{}}
+	if owners == nil {
+		return o, nil
 	}
+	var err error
+	o.of, err = owners.Of(ctx, claim.Component)
+	return o, err
+}
+
+// add counts an agent, and returns the fleet that it belongs to. One that does not report the
+// component belongs to none.
+func (o *owned) add(a *fleet.Agent) (name string) {
+	if o.of != nil && a.Of(o.claim.Component).Reported {
+		name = o.of(a)
+	}
+	if name != "" {
+		o.n[name]++
+	}
+	return name
+}
+
+// suspend returns the fleet that is to be suspended before the order is given, empty if there is none.
+func (o *owned) suspend() string {
+	if o.n[o.claim.TakeOver] == 0 {
+		return ""
+	}
+	return o.claim.TakeOver
+}
+
+// refuses returns the error about the agents that belong to another fleet than the claim names.
+func (o *owned) refuses() error {
 	first := ""
-	for name := range owned {
-		if first == "" || strings.Compare(name, first) < 0 {
+	for name := range o.n {
+		if name != o.claim.TakeOver && (first == "" || name < first) {
 			first = name
 		}
 	}
 	if first == "" {
-		return suspend, nil
+		return nil
 	}
 	e := fleet.Errorf(fleet.Conflict, "%d of the agents belong to the fleet %s, which decides about their %s: change that object, or say take_over: %s to suspend it and give the order nevertheless",
-		owned[first], first, cmp.Or(claim.Component, "version"), first)
+		o.n[first], first, cmp.Or(o.claim.Component, "version"), first)
 	e.Code = errOwned
-	if claim.TakeOver != "" {
-		e.Message += "; it is not " + claim.TakeOver
+	if o.claim.TakeOver != "" {
+		e.Message += "; it is not " + o.claim.TakeOver
 	}
-	return "", e
+	return e
 }
 
-// OwnerOf is Owners.Of for agents that report the component. The function is nil if no agent has an
-// owner.
-func (s *Service) OwnerOf(ctx context.Context, component string) (func(*fleet.Agent) string, error) {
-	return ownerOf(ctx, s.Owners, component)
-}
-
-func ownerOf(ctx context.Context, owners Owners, component string) (func(*fleet.Agent) string, error) {
-	if owners == nil {
-		return nil, nil //nolint:nilnil // nobody owns anything
+// checks returns the check of an order that has the claim.
+func (o *owned) checks() []Check {
+	if o.of == nil {
+		return nil
 	}
-	of, err := owners.Of(ctx, component)
-	if err != nil || of == nil {
-		return nil, err
-	}
-	return func(a *fleet.Agent) string {
-		if !a.Of(component).Reported {
-			return ""
-		}
-		return of(a)
-	}, nil
+	return []Check{{See: func(v *Verdict) { v.Owner = o.add(&v.Agent) }, Refuses: func(context.Context) error { return o.refuses() }}}
 }
 
 func (o *UpgradeOrder) claim() Claim {
 	return Claim{Component: o.Component, TakeOver: o.TakeOver, Actor: o.Actor, Why: o.Why}
 }
 
-// takeOver suspends the declared fleet that CheckOwned has named.
-func (s *Service) takeOver(ctx context.Context, suspend string, c Claim) error {
-	if suspend == "" {
-		return nil
+// takeOver suspends the declared fleet whose agents the order takes over.
+func (s *Service) takeOver(ctx context.Context, o *owned) error {
+	if name := o.suspend(); name != "" {
+		return s.Owners.TakeOver(ctx, name, o.claim.Actor, o.claim.Why)
 	}
-	return s.Owners.TakeOver(ctx, suspend, c.Actor, c.Why)
+	return nil
 }

@@ -2,6 +2,7 @@ package action
 
 import (
 	"context"
+	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/event"
@@ -34,16 +35,20 @@ func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, 
 	if err != nil {
 		return fleet.Action{}, err
 	}
+	checks, err := s.removalChecks(ctx, o.Removal, o.AgentIDs)
+	if err != nil {
+		return fleet.Action{}, err
+	}
 	if !o.Single {
 		can := false
-		if err := s.eachVerdict(ctx, o.AgentIDs, do, func(v Verdict) { can = can || v.Err == nil }); err != nil {
-			return fleet.Action{}, err
-		}
-		if !can {
-			return fleet.Action{}, fleet.Errorf(fleet.Invalid, "No agents to reassign, already assigned or hosted agents")
-		}
+		checks = slices.Insert(checks, 0, Check{func(*Verdict) { can = true }, func(context.Context) error {
+			if can {
+				return nil
+			}
+			return fleet.Errorf(fleet.Invalid, "No agents to reassign, already assigned or hosted agents")
+		}})
 	}
-	if err := s.checkRemoval(ctx, o.Removal, o.AgentIDs, do); err != nil {
+	if err := s.survey(ctx, o.AgentIDs, do, checks, nil); err != nil {
 		return fleet.Action{}, err
 	}
 	a := newAction(agentapi.ActionPolicyReassign, o.Actor, s.Now.UTC())

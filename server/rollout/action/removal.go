@@ -177,45 +177,55 @@ func (r Removals) CheckMoved(ctx context.Context, moves []fleet.HostsChange, ove
 	return agents, checkMoved(moves, agents, n, before, removalLimit(r.PerHour, size))
 }
 
-// checkRemoval returns an error if the order exceeds the removal limit. An order for one agent never
-// does, nor counts: machines that are replaced automatically are unenrolled one by one. An agent of
-// an earlier order counts once.
+// checkRemoval returns an error if the order exceeds the removal limit.
 func (s *Service) checkRemoval(ctx context.Context, r Removal, ids []string, do step) error {
+	checks, err := s.removalChecks(ctx, r, ids)
+	if err != nil {
+		return err
+	}
+	return s.survey(ctx, ids, do, checks, nil)
+}
+
+// removalChecks returns what the removal limit checks of an order. An order for one agent never
+// exceeds it, nor counts: machines that are replaced automatically are unenrolled one by one. An agent
+// of an earlier order counts once.
+func (s *Service) removalChecks(ctx context.Context, r Removal, ids []string) ([]Check, error) {
 	if r.OverrideLimit || len(ids) == 1 {
-		return nil
+		return nil, nil
 	}
 	now := s.Now.UTC()
 	limit := Removals{Store: s.Store, PerHour: s.RemovalsPerHour, Now: s.Now}
 	earlier, err := limit.removedSince(ctx, now.Add(-removalWindow))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	more := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return earlier.agents[id] })
 	if len(earlier.policies) == 0 && len(more)+len(earlier.agents) <= removalLimit(s.RemovalsPerHour, 0) {
-		return nil // usually: no agent has to be read
+		return nil, nil // usually: no agent has to be read
 	}
-	n, size := 0, 0
-	err = s.eachVerdict(ctx, more, do, func(v Verdict) {
-		if v.Err == nil && countsAsRemoved(v.Agent.Last.At, now) && !earlier.policies[v.Agent.PolicyID] {
+	n := 0
+	see := func(v *Verdict) {
+		if !earlier.agents[v.Agent.ID] && !earlier.policies[v.Agent.PolicyID] && countsAsRemoved(v.Agent.Last.At, now) {
 			n++
 		}
-	})
-	if err != nil {
-		return err
 	}
-	before, err := limit.before(ctx, earlier, now)
-	if err != nil {
-		return err
-	}
-	err = s.Store.Agents().Census(ctx, func(c fleet.Census) {
-		if c.Active && countsAsRemoved(c.LastCheckin, now) {
-			size++
+	refuses := func(ctx context.Context) error {
+		before, err := limit.before(ctx, earlier, now)
+		if err != nil {
+			return err
 		}
-	})
-	if err != nil {
-		return err
+		size := 0
+		err = s.Store.Agents().Census(ctx, func(c fleet.Census) {
+			if c.Active && countsAsRemoved(c.LastCheckin, now) {
+				size++
+			}
+		})
+		if err != nil {
+			return err
+		}
+		return checkRemoved(n, before, removalLimit(s.RemovalsPerHour, size))
 	}
-	return checkRemoved(n, before, removalLimit(s.RemovalsPerHour, size))
+	return []Check{{see, refuses}}, nil
 }
 
 // removes are the types of the actions that take agents away.

@@ -90,8 +90,8 @@ func TestOrdersBeyondTheRemovalLimitAreRefused(t *testing.T) {
 		_, err := order(ids[3:6], action.Removal{})
 		w.wantKind(err, fleet.Conflict, "3 agents, after 3 in the last hour")
 	}
-	w.must(w.service.CheckUnenrollLimit(t.Context(), action.UnenrollOrder{AgentIDs: ids[:5]})) // 3 of them count already
-	for _, id := range ids[8:16] {                                                             // one by one
+	w.must(w.service.EachUnenrollVerdict(t.Context(), action.UnenrollOrder{AgentIDs: ids[:5]}, func(action.Verdict) {})) // 3 of them count already
+	for _, id := range ids[8:16] {                                                                                       // one by one
 		w.unenroll(action.UnenrollOrder{AgentIDs: []string{id}, Single: true, Actor: "ann"})
 	}
 	a, err := orders["revoke"](ids[:8], mean)

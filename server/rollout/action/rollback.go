@@ -24,27 +24,36 @@ type RollbackOrder struct {
 	Actor string
 }
 
-// RollbackVerdict is the version to which an agent would be rolled back, or why it cannot.
+// RollbackVerdict has the version to which an agent would be rolled back, if it can be.
 type RollbackVerdict struct {
-	Agent fleet.Agent
-	To    agentapi.Rollback
-	Err   error // why it cannot; nil if it can
+	Verdict
+	To agentapi.Rollback
 }
 
 // EachRollbackVerdict calls f with the verdict of a rollback of each agent; see
-// EachVerdict.
+// EachVerdict. That Rollback refuses agents of declared fleets is no error.
 func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f func(RollbackVerdict)) error {
+	_, err := s.eachRollback(ctx, o, f)
+	return err
+}
+
+func (s *Service) eachRollback(ctx context.Context, o RollbackOrder, f func(RollbackVerdict)) (*owned, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
-		return err
+		return nil, err
 	}
 	now := s.Now.UTC()
 	check, err := s.checkAgentRollback(ctx, o.Forward, now)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, func(v Verdict) {
-		r := RollbackVerdict{Agent: v.Agent, Err: v.Err}
+	owned, err := ownedBy(ctx, s.Owners, Claim{TakeOver: o.TakeOver, Actor: o.Actor, Why: o.Why})
+	if err != nil {
+		return nil, err
+	}
+	return owned, s.survey(ctx, o.AgentIDs, step{check: check}, nil, func(v Verdict) {
+		r := RollbackVerdict{Verdict: v}
 		if v.Err == nil {
+			r.Owner = owned.add(&v.Agent)
 			r.To, r.Err = v.Agent.CheckRollback(now)
 		}
 		f(r)
@@ -81,18 +90,7 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 		first    error // why
 		versions []string
 	)
-	claim := Claim{TakeOver: o.TakeOver, Actor: o.Actor, Why: o.Why}
-	suspend, err := CheckOwned(ctx, s.Owners, claim, func(f func(*fleet.Agent)) error {
-		return s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
-			if v.Err == nil {
-				f(&v.Agent)
-			}
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
+	owned, err := s.eachRollback(ctx, o, func(v RollbackVerdict) {
 		if v.Err != nil {
 			refused = append(refused, v.Agent.ID)
 			if first == nil {
@@ -111,10 +109,13 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 	if err != nil {
 		return nil, err
 	}
+	if err := owned.refuses(); err != nil {
+		return nil, err
+	}
 	if len(versions) == 0 {
 		return nil, noneCan(len(refused), first)
 	}
-	if err := s.takeOver(ctx, suspend, claim); err != nil {
+	if err := s.takeOver(ctx, owned); err != nil {
 		return nil, err
 	}
 	manifest.SortVersions(versions)

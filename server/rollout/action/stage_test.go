@@ -11,8 +11,8 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
-func stageOrder(component, version string, ids ...string) action.StageOrder {
-	return action.StageOrder{Component: component, UpgradeRequest: fleet.UpgradeRequest{Version: version}, AgentIDs: ids, Actor: "ann"}
+func stageOrder(component, version string, ids ...string) action.UpgradeOrder {
+	return action.UpgradeOrder{Stages: true, Component: component, UpgradeRequest: fleet.UpgradeRequest{Version: version}, AgentIDs: ids, Actor: "ann"}
 }
 
 // staged is what a check-in of the agent reports of its staged versions.
@@ -34,7 +34,7 @@ func TestVersionIsStagedWhereItCanBe(t *testing.T) {
 		"other":   "",
 		"elastic": "agent elastic is an Elastic Agent, which cannot stage versions: upgrade it instead",
 	} {
-		w.must(w.service.EachStageVerdict(t.Context(), stageOrder("", "1.1.0", id), func(v action.Verdict) {
+		w.must(w.service.EachVerdict(t.Context(), stageOrder("", "1.1.0", id), func(v action.Verdict) {
 			if got := ""; v.Err != nil {
 				got = v.Err.Error()
 				if got != want {
@@ -45,7 +45,7 @@ func TestVersionIsStagedWhereItCanBe(t *testing.T) {
 			}
 		}))
 	}
-	a, err := w.service.Stage(t.Context(), stageOrder("", "1.1.0", "old", "has", "other"))
+	a, err := w.service.Upgrade(t.Context(), stageOrder("", "1.1.0", "old", "has", "other"))
 	w.must(err)
 	if a.Type != agentapi.ActionStage || string(a.Data) != `{"version":"1.1.0"}` || len(a.Agents) != 1 || a.Agents[0] != "other" || a.Expiration == nil {
 		t.Errorf("the action is %+v", a)
@@ -59,7 +59,7 @@ func TestVersionIsStagedWhereItCanBe(t *testing.T) {
 	if s := w.status(a); s.State != fleet.ActionFailed || s.Counts.Acked != 1 || s.Counts.Failed != 2 || s.Done() != 1 {
 		t.Errorf("the status is %+v", s)
 	}
-	b, err := w.service.Stage(t.Context(), stageOrder("web", "2.5.0", "other"))
+	b, err := w.service.Upgrade(t.Context(), stageOrder("web", "2.5.0", "other"))
 	w.must(err)
 	var d agentapi.UpgradeData
 	w.must(json.Unmarshal(b.Data, &d))
@@ -86,7 +86,7 @@ func TestRunningRolloutDoesNotHoldUpAStage(t *testing.T) {
 	if _, err := w.service.Upgrade(t.Context(), o); err == nil || !strings.Contains(err.Error(), "spring") {
 		t.Errorf("an upgrade: %v", err)
 	}
-	if a, err := w.service.Stage(t.Context(), stageOrder("", "1.1.0", "a")); err != nil || len(a.Agents) != 1 {
+	if a, err := w.service.Upgrade(t.Context(), stageOrder("", "1.1.0", "a")); err != nil || len(a.Agents) != 1 {
 		t.Errorf("the stage is %+v, %v", a, err)
 	}
 }

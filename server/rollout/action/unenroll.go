@@ -24,7 +24,8 @@ type UnenrollOrder struct {
 }
 
 // EachUnenrollVerdict calls f with the verdict of an unenrolment of each agent; see
-// EachVerdict.
+// EachVerdict. Then it returns the error with which Unenroll refuses the order because of the removal
+// limit.
 func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f func(Verdict)) error {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return err
@@ -33,17 +34,11 @@ func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f fu
 	if err != nil {
 		return err
 	}
-	return s.eachVerdict(ctx, o.AgentIDs, do, f)
-}
-
-// CheckUnenrollLimit returns the error with which Unenroll refuses the order because of the removal
-// limit, nil if it would not.
-func (s *Service) CheckUnenrollLimit(ctx context.Context, o UnenrollOrder) error {
-	do, err := s.unenrollStep(ctx, o, s.Now.UTC())
+	checks, err := s.removalChecks(ctx, o.Removal, o.AgentIDs)
 	if err != nil {
 		return err
 	}
-	return s.checkRemoval(ctx, o.Removal, o.AgentIDs, do)
+	return s.survey(ctx, o.AgentIDs, do, checks, f)
 }
 
 // Unenroll creates one UNENROLL action, or with Revoke a FORCE_UNENROLL action, which is

@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 
 // UpgradeOrder is an upgrade of some agents, or of a component of them.
 type UpgradeOrder struct {
+	// ID is that of the action, so that one which was created is not created again; empty: any.
+	ID string `json:",omitempty"`
 	// Component is the name of the component, empty for the agents themselves.
 	Component string
 	fleet.UpgradeRequest
@@ -33,11 +36,13 @@ type UpgradeOrder struct {
 	TakeOver string
 	// Actor is the name of the admin key.
 	Actor string
-	// stages means that nothing that runs is changed; see StageOrder.
-	stages bool
+	// Stages has the agents install the version beside the one that runs. That changes nothing that
+	// runs, so neither freezes nor the exposure budget nor running rollouts hold it, and agents are
+	// not marked: they report what they have staged.
+	Stages bool `json:",omitempty"`
 }
 
-// Upgrade creates one UPGRADE action. Agents that cannot be upgraded become
+// Upgrade creates one UPGRADE action, or a STAGE. Agents that cannot be upgraded become
 // error results of it, unless the order is Single. A running rollout of the same subject,
 // the agents or the component, holds it.
 //
@@ -47,7 +52,7 @@ type UpgradeOrder struct {
 // Single agent, ReconcileUpgrades clears the mark.
 func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, error) {
 	now, asked := s.Now.UTC(), o
-	key, earlier, err := s.ordered(ctx, o.Single, "upgrade", &o, nil, o.Actor, o.AgentIDs)
+	key, earlier, err := s.ordered(ctx, o.Single, o.kind(), &o, nil, o.Actor, o.AgentIDs)
 	if err != nil || earlier != nil {
 		return deref(earlier), err
 	}
@@ -61,27 +66,45 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	expires, suspend, err := s.allowed(ctx, &o, do)
+	expires, owned, checks, err := s.guard(ctx, &o)
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	if err := s.takeOver(ctx, suspend, o.claim()); err != nil {
+	if err := s.survey(ctx, o.AgentIDs, do, checks, nil); err != nil {
 		return fleet.Action{}, err
 	}
-	id, data := fleet.NewID(), agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force && !o.Rollback, Rollback: o.Rollback}
-	if o.Component != "" {
-		data.Component = o.ofComponent().Data(id, catalog)
+	if err := s.takeOver(ctx, owned); err != nil {
+		return fleet.Action{}, err
 	}
 	a := fleet.Action{
-		ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
-		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze, Data: event.Data(data),
+		ID: cmp.Or(o.ID, fleet.NewID()), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
+		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds, Expiration: &expires, OverrideFreeze: o.OverrideFreeze,
 	}
+	if o.Stages {
+		a.Type = agentapi.ActionStage
+	}
+	data := agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: (o.Force || o.Retry) && !o.Rollback, Rollback: o.Rollback}
+	if o.Component != "" {
+		data.Component = o.ofComponent().Data(a.ID, catalog)
+	}
+	a.Data = event.Data(data)
 	o.marks(&do, &a)
-	return s.order(ctx, a, o.AgentIDs, do, key, "upgrade", &asked)
+	return s.order(ctx, a, o.AgentIDs, do, key, o.kind(), &asked)
+}
+
+// kind is the kind of the accepted order.
+func (o *UpgradeOrder) kind() string {
+	if o.Stages {
+		return "stage"
+	}
+	return "upgrade"
 }
 
 // marks adds to a step how the order marks an agent.
 func (o *UpgradeOrder) marks(do *step, a *fleet.Action) {
+	if o.Stages {
+		return
+	}
 	id, now, start, by := a.ID, a.CreatedAt, a.CreatedAt, fleet.Orderer{By: o.Actor, Why: o.Why}
 	if a.StartTime != nil && a.StartTime.After(now) {
 		start = *a.StartTime

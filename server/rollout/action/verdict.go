@@ -21,7 +21,9 @@ const MaxSelected = 100_000
 type Verdict struct {
 	Agent fleet.Agent
 	Err   error // why it cannot; nil if it can
-	begun bool  // an earlier try has marked it
+	// Owner is the declared fleet that decides about an agent which can follow; empty: none.
+	Owner string
+	begun bool // an earlier try has marked it
 }
 
 // Refused is the error of a Single order whose agent cannot follow it.
@@ -32,27 +34,25 @@ func (r Refused) Error() string { return r.Err.Error() }
 func (r Refused) Unwrap() error { return r.Err }
 
 // EachVerdict calls f with the verdict of an order for each agent, in the order of the
-// ids. Upgrade reaches the same verdicts unless an agent has changed meanwhile. A version
-// that has no package is an error, so that it is noticed before the order.
-// EachVerdict holds one page of agents in memory at a time.
+// ids. Then it returns the error about a freeze, the exposure budget or a declared fleet with which
+// the order is refused as a whole. Upgrade comes to the same unless an agent has changed meanwhile. A
+// version that has no package is an error, so that it is noticed before the order, except of stages.
+// EachVerdict holds two pages of agents in memory at a time.
 func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdict)) error {
 	do, catalog, err := s.upgradeStep(ctx, o)
 	if err != nil {
 		return err
 	}
-	if err := o.check(catalog); err != nil {
-		return err
-	}
-	return s.eachVerdict(ctx, o.AgentIDs, do, f)
-}
-
-func (s *Service) eachVerdict(ctx context.Context, ids []string, do step, f func(Verdict)) error {
-	return s.eachPage(ctx, ids, do, func(page []Verdict) error {
-		for _, v := range page {
-			f(v)
+	if !o.Stages {
+		if err := o.check(catalog); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	_, _, checks, refused := s.guard(ctx, &o)
+	if refused != nil && fleet.KindOf(refused) != fleet.Conflict {
+		return refused
+	}
+	return cmp.Or(s.survey(ctx, o.AgentIDs, do, checks, f), refused)
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade

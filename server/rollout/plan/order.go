@@ -7,23 +7,11 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Order is an upgrade that is ordered without a rollout.
-type Order struct {
-	Component, Version string // without a component, of the agents themselves
-	// From and To are when its first and its last agent begin. Latest is when it expires if
-	// no freeze begins before.
-	From, To, Latest time.Time
-	// OverrideFreeze and OverrideExposure say that the order is meant in spite of a freeze
-	// or of the exposure budget.
-	OverrideFreeze, OverrideExposure bool
-	Now                              time.Time
-}
-
-// CheckFreezes returns an error if a freeze forbids the order. The rule is that of
-// [Decide] for offers: no host begins an upgrade during a freeze.
-func (o Order) CheckFreezes(freezes []fleet.Freeze) error {
-	f := FrozenBetween(freezes, o.From, o.To)
-	if f == nil || o.OverrideFreeze {
+// CheckFreezes returns an error if a freeze forbids an order without a rollout, whose first and last
+// agent begin then. The rule is that of [Decide] for offers: no host begins an upgrade during a freeze.
+func CheckFreezes(freezes []fleet.Freeze, from, to time.Time) error {
+	f := FrozenBetween(freezes, from, to)
+	if f == nil {
 		return nil
 	}
 	e := fleet.Errorf(fleet.Conflict, "the freeze “%s” forbids upgrades from %s to %s: order it for a later time or, if it cannot wait, set override_freeze and say why (--override-freeze --why REASON)",
@@ -32,11 +20,11 @@ func (o Order) CheckFreezes(freezes []fleet.Freeze) error {
 	return e
 }
 
-// CheckExposure returns an error if the agents are more than the budget of the version
+// CheckExposure returns an error if the agents of an order are more than the budget of the version
 // has room for. sites has an element for each agent that neither runs the version nor
 // was offered it; see [Tally.Sites]. room is nil without an exposure rule.
-func (o Order) CheckExposure(room *Room, sites [][fleet.MaxLabelLimits]int32) error {
-	if room == nil || o.OverrideExposure {
+func CheckExposure(room *Room, sites [][fleet.MaxLabelLimits]int32) error {
+	if room == nil {
 		return nil
 	}
 	left, fit := newRoomLeft(room), 0
@@ -59,14 +47,14 @@ func (o Order) CheckExposure(room *Room, sites [][fleet.MaxLabelLimits]int32) er
 	return e
 }
 
-// Expires returns when hosts that are away can no longer begin the order: at o.Latest, or
-// when the next freeze begins. A host that returns during a freeze would otherwise be
-// upgraded then.
-func (o Order) Expires(freezes []fleet.Freeze) time.Time {
-	if next := NextFreeze(freezes, o.To); !o.OverrideFreeze && !next.IsZero() && next.Before(o.Latest) {
+// Expires returns when hosts that are away can no longer begin an order, whose last agent begins at
+// to: at latest, or when the next freeze begins. A host that returns during a freeze would otherwise
+// be upgraded then.
+func Expires(freezes []fleet.Freeze, to, latest time.Time) time.Time {
+	if next := NextFreeze(freezes, to); !next.IsZero() && next.Before(latest) {
 		return next
 	}
-	return o.Latest
+	return latest
 }
 
 func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

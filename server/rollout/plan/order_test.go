@@ -13,22 +13,20 @@ func TestFreezesForbidOrders(t *testing.T) {
 	hour := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Hour) }
 	freezes := []fleet.Freeze{{Name: "Christmas", From: hour(0), To: hour(48)}, {Name: "audit", From: hour(100), To: hour(101)}}
 	for name, c := range map[string]struct {
-		order Order
-		by    string    // the freeze that forbids it
-		until time.Time // else when it expires
+		from, to time.Time
+		by       string    // the freeze that forbids it
+		until    time.Time // else when it expires
 	}{
-		"within one":                             {Order{From: hour(1), To: hour(1)}, "Christmas", time.Time{}},
-		"at its first moment":                    {Order{From: hour(0), To: hour(0)}, "Christmas", time.Time{}},
-		"at its end":                             {Order{From: hour(48), To: hour(48)}, "", hour(100)},
-		"before it":                              {Order{From: hour(-1), To: hour(-1)}, "", hour(0)},
-		"spread over a time that reaches it":     {Order{From: hour(-1), To: hour(1)}, "Christmas", time.Time{}},
-		"spread over a time that encloses it":    {Order{From: hour(90), To: hour(110)}, "audit", time.Time{}},
-		"after all":                              {Order{From: hour(102), To: hour(102)}, "", hour(1000)},
-		"overridden, and so not bounded by them": {Order{From: hour(1), To: hour(1), OverrideFreeze: true}, "", hour(1000)},
-		"the other override overrides no freeze": {Order{From: hour(1), To: hour(1), OverrideExposure: true}, "Christmas", time.Time{}},
+		"within one":                          {hour(1), hour(1), "Christmas", time.Time{}},
+		"at its first moment":                 {hour(0), hour(0), "Christmas", time.Time{}},
+		"at its end":                          {hour(48), hour(48), "", hour(100)},
+		"before it":                           {hour(-1), hour(-1), "", hour(0)},
+		"spread over a time that reaches it":  {hour(-1), hour(1), "Christmas", time.Time{}},
+		"spread over a time that encloses it": {hour(90), hour(110), "audit", time.Time{}},
+		"after all":                           {hour(102), hour(102), "", hour(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := c.order.CheckFreezes(freezes)
+			err := CheckFreezes(freezes, c.from, c.to)
 			if c.by != "" {
 				if err == nil || !strings.Contains(err.Error(), c.by) || !strings.Contains(err.Error(), "--override-freeze") {
 					t.Fatalf("error is %v, want one that names %s and the override", err, c.by)
@@ -38,8 +36,7 @@ func TestFreezesForbidOrders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.order.Latest = hour(1000)
-			if got := c.order.Expires(freezes); !got.Equal(c.until) {
+			if got := Expires(freezes, c.to, hour(1000)); !got.Equal(c.until) {
 				t.Errorf("it expires at %v, want %v", got, c.until)
 			}
 		})
@@ -74,15 +71,12 @@ func TestOrderIsToldHowManyFitTheExposureBudget(t *testing.T) {
 		{sites(fra, fra), "room for 1 of the 2 agents"},
 		{nil, ""},
 	} {
-		err := Order{Version: "1.1.0"}.CheckExposure(room, c.sites)
+		err := CheckExposure(room, c.sites)
 		if c.fit == "" && err != nil || c.fit != "" && (err == nil || !strings.Contains(err.Error(), c.fit)) {
 			t.Errorf("error for %d agents is %v, want %q", len(c.sites), err, c.fit)
 		}
 	}
-	if err := (Order{OverrideExposure: true}).CheckExposure(room, sites(par, par, par)); err != nil {
-		t.Errorf("overridden it says %v", err)
-	}
-	if err := (Order{}).CheckExposure(nil, sites(par, par, par)); err != nil {
+	if err := CheckExposure(nil, sites(par, par, par)); err != nil {
 		t.Errorf("without a rule it says %v", err)
 	}
 }

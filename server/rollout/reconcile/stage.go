@@ -87,8 +87,8 @@ func (r *Reconciler) askToStage(ctx context.Context, run *runState, n, from, to 
 	if _, err := r.store.Actions().Get(ctx, id); err == nil || fleet.KindOf(err) != fleet.NotFound {
 		return err // an earlier round has created it
 	}
-	_, err := r.actions.Stage(ctx, action.StageOrder{
-		ID: id, Component: p.Component, UpgradeRequest: fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force, Retry: p.RetryFailed},
+	_, err := r.actions.Upgrade(ctx, action.UpgradeOrder{
+		ID: id, Stages: true, Component: p.Component, UpgradeRequest: fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force, Retry: p.RetryFailed},
 		AgentIDs: ids, Actor: "rollout " + p.Name,
 	})
 	if fleet.KindOf(err) == fleet.Conflict { // another server came first
