@@ -28,7 +28,7 @@ func (a *client) showConfigs(cmd *cobra.Command, id string, hosts []string) erro
 	if err != nil {
 		return err
 	}
-	preview, err := a.preview(cmd.Context(), id)
+	preview, err := ask(cmd.Context(), a, adminapi.PreviewRollout, nil, id)
 	if err != nil {
 		return err
 	}

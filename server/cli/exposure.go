@@ -47,50 +47,43 @@ func (a *client) newExposureSet() *cobra.Command {
 		percent, hours float64
 		per            []string
 		off            bool
-		why            string
 	)
-	cmd := &cobra.Command{
+	cmd := sending(a, &cobra.Command{
 		Use:   "set",
 		Short: "Set the budget, or disable it with --off",
 		Long:  `Set the exposure budget. Values without a flag stay unchanged.`,
 		Example: `  muster exposure set --percent 10 --healthy-hours 24 --per site=25
   muster exposure set --off --why "moving the last site today"`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().NFlag() == 0 {
-				return &usageError{errors.New("nothing to set: pass --percent and --healthy-hours, or --off")}
-			}
-			now, err := ask(cmd.Context(), a, adminapi.GetExposure, nil)
-			if err != nil {
-				return err
-			}
-			req := adminapi.SetExposureRequest{Enabled: !off, Percent: now.Item.Percent, HealthyHours: now.Item.HealthyHours, Per: now.Item.Per, Why: &why}
-			set(cmd.Flags().Changed("percent"), &req.Percent, percent)
-			set(cmd.Flags().Changed("healthy-hours"), &req.HealthyHours, hours)
-			if cmd.Flags().Changed("per") {
-				labels := []adminapi.ExposureLabel{}
-				for _, one := range per {
-					label, text, _ := strings.Cut(one, "=")
-					n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-					if err != nil || label == "" {
-						return &usageError{fmt.Errorf("--per is %q, want a label and a percentage such as site=25", one)}
-					}
-					labels = append(labels, adminapi.ExposureLabel{Label: label, Percent: n})
+	}, adminapi.SetExposure, func(cmd *cobra.Command, _ []string) (req adminapi.SetExposureRequest, err error) {
+		if cmd.Flags().NFlag() == 0 {
+			return req, &usageError{errors.New("nothing to set: pass --percent and --healthy-hours, or --off")}
+		}
+		now, err := ask(cmd.Context(), a, adminapi.GetExposure, nil)
+		if err != nil {
+			return req, err
+		}
+		req = adminapi.SetExposureRequest{Enabled: !off, Percent: now.Item.Percent, HealthyHours: now.Item.HealthyHours, Per: now.Item.Per}
+		set(cmd.Flags().Changed("percent"), &req.Percent, percent)
+		set(cmd.Flags().Changed("healthy-hours"), &req.HealthyHours, hours)
+		if cmd.Flags().Changed("per") {
+			labels := []adminapi.ExposureLabel{}
+			for _, one := range per {
+				label, text, _ := strings.Cut(one, "=")
+				n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+				if err != nil || label == "" {
+					return req, &usageError{fmt.Errorf("--per is %q, want a label and a percentage such as site=25", one)}
 				}
-				req.Per = labels
+				labels = append(labels, adminapi.ExposureLabel{Label: label, Percent: n})
 			}
-			got, err := call(cmd.Context(), a, adminapi.SetExposure, req)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printRule(w, got.Item) })
-		},
-	}
+			req.Per = labels
+		}
+		return req, nil
+	}, func(w io.Writer, got adminapi.ExposureRuleItem) { printRule(w, got.Item) })
 	f := cmd.Flags()
 	f.Float64Var(&percent, "percent", 0, "percentage of the fleet that may run a new version")
 	f.Float64Var(&hours, "healthy-hours", 0, "healthy agent-hours after which a version is no longer new")
 	f.StringArrayVar(&per, "per", nil, "percentage for each value of a label, such as site=25")
 	f.BoolVar(&off, "off", false, "disable the budget")
-	whyFlag(cmd, &why)
 	return cmd
 }

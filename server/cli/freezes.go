@@ -34,35 +34,29 @@ func (a *client) newFreezes() *cobra.Command {
 }
 
 func (a *client) newFreezesAdd() *cobra.Command {
-	var from, to, why string
-	cmd := &cobra.Command{
+	var from, to string
+	cmd := sending(a, &cobra.Command{
 		Use:     "add NAME --from TIME --to TIME",
 		Short:   "Add a freeze",
 		Example: "  muster freezes add \"end of year\" --from 2026-12-18 --to \"2027-01-04 08:00\"",
 		Args:    oneArg("the freeze's name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req := adminapi.CreateFreezeRequest{Name: args[0], Why: &why}
-			for _, row := range []struct {
-				flag, text string
-				field      *time.Time
-			}{{"--from", from, &req.From}, {"--to", to, &req.To}} {
-				t, err := parseTime(row.text, time.Now())
-				if err != nil {
-					return &usageError{fmt.Errorf("%s %w", row.flag, err)}
-				}
-				*row.field = t
-			}
-			got, err := call(cmd.Context(), a, adminapi.CreateFreeze, req)
+	}, adminapi.CreateFreeze, func(_ *cobra.Command, args []string) (adminapi.CreateFreezeRequest, error) {
+		req := adminapi.CreateFreezeRequest{Name: args[0]}
+		for _, row := range []struct {
+			flag, text string
+			field      *time.Time
+		}{{"--from", from, &req.From}, {"--to", to, &req.To}} {
+			t, err := parseTime(row.text, time.Now())
 			if err != nil {
-				return err
+				return req, &usageError{fmt.Errorf("%s %w", row.flag, err)}
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Frozen from %s to %s: %s\n", got.Item.From.Local().Format(time.DateTime), got.Item.To.Local().Format(time.DateTime), got.Item.ID)
-			})
-		},
-	}
+			*row.field = t
+		}
+		return req, nil
+	}, func(w io.Writer, got adminapi.FreezeItem) {
+		fmt.Fprintf(w, "Frozen from %s to %s: %s\n", got.Item.From.Local().Format(time.DateTime), got.Item.To.Local().Format(time.DateTime), got.Item.ID)
+	})
 	cmd.Flags().StringVar(&from, "from", "", "start of the freeze (required)")
 	cmd.Flags().StringVar(&to, "to", "", "end of the freeze (required)")
-	whyFlag(cmd, &why)
 	return cmd
 }

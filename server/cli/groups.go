@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -45,47 +43,49 @@ Commands that follow a group (--wait, watch) exit with
   6  an operator paused it (only without a terminal; on a terminal the command keeps
      following)`,
 	}
+	d := a.groupDrafts()
+	start, _ := d.newStart(a, `Start a draft as in the preview with the given --hash. If the fleet has changed since,
+the server refuses; --accept-drift starts the group with the fleet as it is now. Without
+--hash the command shows a preview first and asks for confirmation.`)
 	cmd.AddCommand(
-		a.newGroupsCreate(), a.newGroupsPreview(), a.newGroupsStart(), a.newGroupsList(), a.newGroupsShow(), a.newGroupsWatch(),
-		a.newGroupsPause(), a.newGroupsSkip(), a.newGroupsDelete(), newGroupsExample(),
+		a.newGroupsCreate(), a.newGroupsPreview(), start, a.newGroupsList(), a.newGroupsShow(), d.newWatch(a, "", "running", "paused", "cancelling", "rolling_back"),
+		a.newGroupsPause(), a.newGroupsSkip(), a.newGroupsDelete(),
+		newExample("Print a group with every key explained", "  muster groups example > group.yaml", func() string { return exampleGroup }),
 	)
 	for _, verb := range groupVerbs {
-		cmd.AddCommand(a.newGroupsVerb(verb))
+		cmd.AddCommand(newReasoned(a, d, verb, func(adminapi.RolloutGroupItem) string { return "" }))
 	}
 	a.allGroups().finding(cmd, "GROUP")
 	return cmd
 }
 
-func (a *client) group(ctx context.Context, id string) (adminapi.GroupStatusItem, error) {
-	return ask(ctx, a, adminapi.GetGroup, nil, id)
-}
-
-var oneGroup = oneArg("one group id: `muster groups list` shows them")
-
-func newGroupsExample() *cobra.Command {
-	return &cobra.Command{
-		Use:     "example",
-		Short:   "Print a group with every key explained",
-		Example: "  muster groups example > group.yaml",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), exampleGroup)
-			return err
+// groupDrafts is what groups have in common with rollouts.
+func (a *client) groupDrafts() drafted[adminapi.RolloutGroupItem, adminapi.GroupStatusItem, adminapi.GroupPreviewItem] {
+	return drafted[adminapi.RolloutGroupItem, adminapi.GroupStatusItem, adminapi.GroupPreviewItem]{
+		noun: "group", one: oneGroup, complete: a.completeGroups,
+		get: adminapi.GetGroup, preview: adminapi.PreviewGroup, start: adminapi.StartGroup,
+		named: func(got adminapi.RolloutGroupItem) (id, title, size string) {
+			return got.Item.ID, groupNameAndID(got.Item), "with " + counted(len(got.Item.Members), "member")
+		},
+		printPreview: printGroupPreview,
+		previewed: func(got adminapi.GroupPreviewItem) (hash, size string, err error) {
+			return got.Item.Hash, "with " + counted(len(got.Item.Members), "member"), nil
+		},
+		line:   func(got adminapi.GroupStatusItem) string { return groupLine(got.Item) },
+		screen: func(w io.Writer, got adminapi.GroupStatusItem, now time.Time) { printGroup(w, got.Item, now) },
+		outcome: func(got adminapi.GroupStatusItem, interactive bool) (int, string) {
+			return groupOutcome(got.Item, interactive)
 		},
 	}
 }
 
-// createGroupRequest is adminapi.CreateGroupRequest with a fleet.GroupPlan.
-type createGroupRequest struct {
-	Plan fleet.GroupPlan `json:"plan"`
-	Why  string          `json:"why,omitempty"`
-}
+var oneGroup = oneArg("one group id: `muster groups list` shows them")
 
 func (a *client) newGroupsCreate() *cobra.Command {
 	var (
-		name, why           string
-		preview, start, yes bool
-		follow              following
+		name, why      string
+		preview, start bool
+		s              starting
 	)
 	cmd := &cobra.Command{
 		Use:   "create --file group.yaml",
@@ -100,9 +100,9 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			switch {
 			case name == "":
 				return &usageError{errors.New("--file is missing: `muster groups example` prints a group to start from")}
-			case follow.wait && !start:
+			case s.follow.wait && !start:
 				return &usageError{errors.New("--wait follows a started group: add --start")}
-			case start && !yes && (name == "-" || !isTerminal(cmd.InOrStdin())):
+			case start && !s.yes && (name == "-" || !isTerminal(cmd.InOrStdin())):
 				return &usageError{errors.New("the preview cannot be confirmed, since standard input is not a terminal: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
 			file := yamlFile{name: name, what: "group", field: "plan", example: "muster groups example", tooLong: ": select agents by labels or policies instead of one by one"}
@@ -110,16 +110,17 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if err := file.read(cmd, &plan); err != nil {
 				return err
 			}
-			got, err := call(cmd.Context(), a, adminapi.Operation[createGroupRequest, adminapi.RolloutGroupItem]{Call: adminapi.CreateGroup.Call}, createGroupRequest{plan, why})
+			got, err := call(cmd.Context(), a, adminapi.CreateGroup, adminapi.CreateGroupRequest{Plan: plan, Why: given(why)})
 			if err != nil {
 				return file.locate(err)
 			}
 			id := got.Item.ID
 			switch {
 			case start:
-				return a.previewAndStartGroup(cmd, id, adminapi.StartRolloutRequest{Why: &why}, yes, follow)
+				s.req.Why = &why
+				return a.groupDrafts().previewAndRun(a, cmd, id, &s)
 			case preview:
-				return a.showGroupPreview(cmd, id)
+				return a.groupDrafts().showPreview(a, cmd, id, printGroupPreview)
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				fmt.Fprintf(w, "Created draft %s.\nPreview it with `muster groups preview %s`, then start it with `muster groups start %s`.\n", groupNameAndID(got.Item), id, id)
@@ -130,43 +131,30 @@ previewed; without a terminal, pass --yes to skip the question.`,
 	f.StringVarP(&name, "file", "f", "", "the group in YAML; - reads standard input (required)")
 	f.BoolVar(&preview, "preview", false, "show what the draft would do")
 	f.BoolVar(&start, "start", false, "preview the group, ask for confirmation, and start it")
-	f.BoolVarP(&yes, "yes", "y", false, "start without asking for confirmation")
+	f.BoolVarP(&s.yes, "yes", "y", false, "start without asking for confirmation")
 	whyFlag(cmd, &why)
-	follow.register(f)
+	s.follow.register(f, "group")
 	return cmd
 }
 
 func groupNameAndID(g adminapi.RolloutGroup) string { return fmt.Sprintf("%q (%s)", g.Plan.Name, g.ID) }
 
 func (a *client) newGroupsPreview() *cobra.Command {
-	return &cobra.Command{
+	d := a.groupDrafts()
+	return d.of(&cobra.Command{
 		Use:   "preview GROUP",
 		Short: "Show what a draft would do",
 		Long: `Show what each member of a draft would upgrade as of now. Pass the hash to start, which
 refuses if the fleet has changed since. ` + "`muster rollouts preview --file`" + ` shows the whole
 preview of one plan.`,
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups("draft"),
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.showGroupPreview(cmd, args[0]) },
-	}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return d.showPreview(a, cmd, args[0], printGroupPreview)
+		},
+	}, []string{"draft"})
 }
 
-func (a *client) groupPreview(ctx context.Context, id string) (adminapi.GroupPreviewItem, error) {
-	return ask(ctx, a, adminapi.PreviewGroup, nil, id)
-}
-
-func (a *client) showGroupPreview(cmd *cobra.Command, id string) error {
-	got, err := a.groupPreview(cmd.Context(), id)
-	if err != nil {
-		return err
-	}
-	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-		printGroupPreview(w, got.Item)
-		fmt.Fprintf(w, "\nStart it exactly as previewed with\n  muster groups start %s --hash %s\n", id, got.Item.Hash)
-	})
-}
-
-func printGroupPreview(w io.Writer, p adminapi.GroupPreview) {
+func printGroupPreview(w io.Writer, got adminapi.GroupPreviewItem) {
+	p := got.Item
 	table(w, "MEMBER\tVERSION\tAGENTS\tLEFT OUT\tOFFLINE\tBATCHES\tAT LEAST\tABOUT", func(add func(...any)) {
 		for _, m := range p.Members {
 			add(m.Name, m.Version, m.Targets, m.Skipped, m.Offline, m.Batches, formatDuration(m.AtLeast.D()), formatDuration(m.Estimate.D()))
@@ -178,75 +166,6 @@ func printGroupPreview(w io.Writer, p adminapi.GroupPreview) {
 			fmt.Fprintf(w, "warning: %s: %s\n", m.Name, text)
 		}
 	}
-}
-
-func (a *client) newGroupsStart() *cobra.Command {
-	var (
-		req         adminapi.StartRolloutRequest
-		follow      following
-		accept, yes bool
-		why         string
-	)
-	cmd := &cobra.Command{
-		Use:   "start GROUP",
-		Short: "Start a draft exactly as it was previewed",
-		Long: `Start a draft as in the preview with the given --hash. If the fleet has changed since,
-the server refuses; --accept-drift starts the group with the fleet as it is now. Without
---hash the command shows a preview first and asks for confirmation.`,
-		Example: `  muster groups start GROUP
-  muster groups start GROUP --hash sha256:5f2a… --wait`,
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups("draft"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Why = &why
-			if accept {
-				req.AcceptDrift = &accept
-			}
-			if req.Hash != "" {
-				return a.startGroup(cmd, args[0], req, follow)
-			}
-			if !yes && !isTerminal(cmd.InOrStdin()) {
-				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: pass its --hash, or --yes to start without confirmation")}
-			}
-			return a.previewAndStartGroup(cmd, args[0], req, yes, follow)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&req.Hash, "hash", "", "hash of the preview, sha256:…")
-	f.BoolVar(&accept, "accept-drift", false, "start even if the fleet has changed since the preview")
-	f.BoolVarP(&yes, "yes", "y", false, "without --hash: start without asking for confirmation")
-	whyFlag(cmd, &why)
-	follow.register(f)
-	return cmd
-}
-
-func (a *client) previewAndStartGroup(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, yes bool, follow following) error {
-	got, err := a.groupPreview(cmd.Context(), id)
-	if err != nil {
-		return err
-	}
-	printGroupPreview(cmd.ErrOrStderr(), got.Item)
-	if !yes {
-		ok, err := confirm(cmd, fmt.Sprintf("Start group %s with %s?", id, counted(len(got.Item.Members), "member")))
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return fmt.Errorf("not started: start the draft later with `muster groups start %s --hash %s`", id, got.Item.Hash)
-		}
-	}
-	req.Hash = got.Item.Hash
-	return a.startGroup(cmd, id, req, follow)
-}
-
-func (a *client) startGroup(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, follow following) error {
-	got, err := call(cmd.Context(), a, adminapi.StartGroup, req, id)
-	if err != nil {
-		return err
-	}
-	return a.showOrFollowGroup(cmd, got, follow, func(w io.Writer) {
-		fmt.Fprintf(w, "Started group %s with %s.\nFollow it with `muster groups watch %s`.\n", groupNameAndID(got.Item), counted(len(got.Item.Members), "member"), id)
-	})
 }
 
 var groupStates = []string{"draft", "running", "paused", "cancelling", "rolling_back", "completed", "partial", "failed", "cancelled", "rolled_back"}
@@ -424,65 +343,7 @@ func membersWithErrors(g adminapi.GroupStatus) (words []string) {
 	return words
 }
 
-func (a *client) followGroup(cmd *cobra.Command, id string, follow following, print func(adminapi.GroupStatus, time.Time)) error {
-	return followed[adminapi.GroupStatusItem]{
-		noun: "group", id: id,
-		get:   a.group,
-		line:  func(got adminapi.GroupStatusItem) string { return groupLine(got.Item) },
-		print: func(got adminapi.GroupStatusItem, now time.Time) { print(got.Item, now) },
-		outcome: func(got adminapi.GroupStatusItem, interactive bool) (int, string) {
-			return groupOutcome(got.Item, interactive)
-		},
-	}.follow(a, cmd, follow)
-}
-
-func (a *client) showOrFollowGroup(cmd *cobra.Command, got adminapi.RolloutGroupItem, follow following, human func(io.Writer)) error {
-	if !follow.wait {
-		return a.show(cmd.OutOrStdout(), got, human)
-	}
-	return a.followGroup(cmd, got.Item.ID, follow, groupLines(cmd.ErrOrStderr()))
-}
-
-// groupLines returns a function that prints the progress of a group whenever it changes.
-func groupLines(w io.Writer) func(adminapi.GroupStatus, time.Time) { return linesOf(w, groupLine) }
-
-func (a *client) newGroupsWatch() *cobra.Command {
-	var follow following
-	cmd := &cobra.Command{
-		Use:   "watch GROUP",
-		Short: "Follow a group to its end",
-		Long: `Show the progress of a group until it ends or needs an operator: redrawn on a terminal,
-otherwise one line for each change. The exit code is the outcome (see
-` + "`muster groups --help`" + `). Ctrl-C stops following; the group continues.`,
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups("running", "paused", "cancelling", "rolling_back"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			print := groupLines(cmd.OutOrStdout())
-			switch {
-			case a.output == "json":
-				print = groupLines(cmd.ErrOrStderr())
-			case isTerminal(cmd.OutOrStdout()):
-				print = func(g adminapi.GroupStatus, now time.Time) {
-					fmt.Fprint(terminal.Raw(cmd.OutOrStdout()), clearScreen)
-					printGroup(cmd.OutOrStdout(), g, now)
-				}
-			}
-			return a.followGroup(cmd, args[0], follow, print)
-		},
-	}
-	follow.registerTimeout(cmd.Flags())
-	return cmd
-}
-
-// groupVerb is a command on a group that takes only a reason.
-type groupVerb struct {
-	op                adminapi.Operation[adminapi.WhyRequest, adminapi.RolloutGroupItem]
-	name, short, long string
-	done              string   // printed afterwards
-	states            []string // of the groups that shells complete
-}
-
-var groupVerbs = []groupVerb{
+var groupVerbs = []reasoned[adminapi.RolloutGroupItem]{
 	{
 		op: adminapi.ResumeGroup, name: "resume", short: "Resume a paused group", done: "Resumed group %s.", states: []string{"paused"},
 		long: `Resume a paused group, with the rollout of its current member. After a failure, or if
@@ -502,60 +363,23 @@ last healthy version. A group that has ended can be rolled back too.`,
 	},
 }
 
-func (a *client) newGroupsVerb(v groupVerb) *cobra.Command {
-	var (
-		why    string
-		follow following
-	)
-	cmd := &cobra.Command{
-		Use:               v.name + " GROUP",
-		Short:             v.short,
-		Long:              v.long,
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups(v.states...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, v.op, adminapi.WhyRequest{Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.showOrFollowGroup(cmd, got, follow, func(w io.Writer) { fmt.Fprintf(w, v.done+"\n", groupNameAndID(got.Item)) })
-		},
-	}
-	whyFlag(cmd, &why)
-	follow.register(cmd.Flags())
-	return cmd
-}
-
 func (a *client) newGroupsPause() *cobra.Command {
-	var (
-		now bool
-		why string
-	)
-	cmd := &cobra.Command{
+	var req adminapi.PauseRolloutRequest
+	req.Now = new(bool)
+	cmd := commanding(a, a.groupDrafts(), &cobra.Command{
 		Use:   "pause GROUP",
 		Short: "Start no more members, and pause the rollout of the current one",
 		Long: `Pause a group. The rollout of its current member pauses when its batch has ended or, with
 --now, at once.`,
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups("running"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.PauseGroup, adminapi.PauseRolloutRequest{Now: &now, Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Paused group %s. Resume it with `muster groups resume %s`.\n", groupNameAndID(got.Item), args[0])
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&now, "now", false, "pause the rollout of the current member at once, not after its batch")
-	whyFlag(cmd, &why)
+	}, []string{"running"}, adminapi.PauseGroup, body(&req), func(got adminapi.RolloutGroupItem, args []string) string {
+		return fmt.Sprintf("Paused group %s. Resume it with `muster groups resume %s`.", groupNameAndID(got.Item), args[0])
+	}, nil)
+	cmd.Flags().BoolVar(req.Now, "now", false, "pause the rollout of the current member at once, not after its batch")
 	return cmd
 }
 
 func (a *client) newGroupsSkip() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
+	return commanding(a, a.groupDrafts(), &cobra.Command{
 		Use:   "skip GROUP MEMBER",
 		Short: "Leave a member out",
 		Long: `Leave a member out. Its rollout is cancelled if it is under way, and the group goes on if
@@ -571,22 +395,17 @@ stopped the rollback keeps its version.`,
 			if len(args) != 1 {
 				return a.completeGroups("running", "paused")(cmd, args, text)
 			}
-			got, err := a.group(cmd.Context(), args[0])
+			got, err := ask(cmd.Context(), a, adminapi.GetGroup, nil, args[0])
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 			return each(got.Item.Members, func(m adminapi.GroupMember) string { return m.Name + "\t" + spaced(string(m.State)) }), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.SkipGroupMember, adminapi.SkipMemberRequest{Member: args[1], Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "Group %s goes on without %s.\n", groupNameAndID(got.Item), args[1]) })
-		},
-	}
-	whyFlag(cmd, &why)
-	return cmd
+	}, nil, adminapi.SkipGroupMember, func(_ *cobra.Command, args []string) (adminapi.SkipMemberRequest, error) {
+		return adminapi.SkipMemberRequest{Member: args[1]}, nil
+	}, func(got adminapi.RolloutGroupItem, args []string) string {
+		return fmt.Sprintf("Group %s goes on without %s.", groupNameAndID(got.Item), args[1])
+	}, nil)
 }
 
 func (a *client) newGroupsDelete() *cobra.Command {

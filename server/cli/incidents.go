@@ -77,27 +77,19 @@ func (a *client) newIncidentsList() *cobra.Command {
 }
 
 func (a *client) newIncidentsAck() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
+	return sending(a, &cobra.Command{
 		Use:   "ack INCIDENT",
 		Short: "Acknowledge an incident: somebody works on it",
 		Args:  oneArg("one incident id: `muster incidents list` shows them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.AckIncident, adminapi.WhyRequest{Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "acknowledged: %s\n", got.Item.Title) })
-		},
-	}
-	whyFlag(cmd, &why)
-	return cmd
+	}, adminapi.AckIncident, body(&adminapi.WhyRequest{}), func(w io.Writer, got adminapi.IncidentItem) {
+		fmt.Fprintf(w, "acknowledged: %s\n", got.Item.Title)
+	})
 }
 
 func (a *client) newIncidentsResolve() *cobra.Command {
-	var why, category, rolloutID, agentID string
+	var category, rolloutID, agentID string
 	var all bool
-	cmd := &cobra.Command{
+	cmd := sendingThen(a, &cobra.Command{
 		Use:   "resolve [INCIDENT...]",
 		Short: "Resolve incidents, by their ids or by a filter",
 		Long: `Resolve incidents, by their ids or by a filter, and say what was done with each. The server itself
@@ -106,60 +98,44 @@ resolves an incident within a minute once its cause is gone.`,
   muster incidents resolve --rollout ROLLOUT --why "the rollout is over"
   muster incidents resolve --category upgrade_stalled
   muster incidents resolve --all`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req := adminapi.ResolveIncidentsRequest{Why: &why}
-			if len(args) > 0 {
-				req.Ids = &args
-			}
-			for _, f := range []struct {
-				value string
-				to    **string
-			}{{category, &req.Category}, {agentID, &req.AgentId}} {
-				if f.value != "" {
-					*f.to = new(f.value)
-				}
-			}
-			if all {
-				req.All = &all
-			}
-			if len(args) == 0 && !all && category == "" && rolloutID == "" && agentID == "" {
-				return &usageError{errors.New("want the ids of incidents (`muster incidents list` shows them), or one of --category, --rollout, --agent and --all")}
-			}
-			id, err := a.allRollouts().find(cmd.Context(), rolloutID)
-			if err != nil {
-				return fmt.Errorf("--rollout: %w", err)
-			}
-			req.RolloutId = given(id)
-			got, err := call(cmd.Context(), a, adminapi.ResolveIncidents, req)
-			if err != nil {
-				return err
-			}
-			failed := 0
-			err = a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				for _, i := range got.Item.Incidents {
-					switch i.Result {
-					case adminapi.ResolveDone:
-						fmt.Fprintf(w, "resolved: %s\n", firstOf(deref(i.Title), i.Id))
-					default:
-						fmt.Fprintf(w, "%s: %s\n", i.Id, deref(i.Text))
-					}
-				}
-				if len(got.Item.Incidents) == 0 {
-					fmt.Fprintln(w, "No incident matches that is not resolved.")
-				}
-			})
+	}, adminapi.ResolveIncidents, func(cmd *cobra.Command, args []string) (req adminapi.ResolveIncidentsRequest, err error) {
+		if len(args) == 0 && !all && category == "" && rolloutID == "" && agentID == "" {
+			return req, &usageError{errors.New("want the ids of incidents (`muster incidents list` shows them), or one of --category, --rollout, --agent and --all")}
+		}
+		id, err := a.allRollouts().find(cmd.Context(), rolloutID)
+		if err != nil {
+			return req, fmt.Errorf("--rollout: %w", err)
+		}
+		req = adminapi.ResolveIncidentsRequest{Category: given(category), AgentId: given(agentID), RolloutId: given(id), All: given(all)}
+		if len(args) > 0 {
+			req.Ids = &args
+		}
+		return req, nil
+	}, func(cmd *cobra.Command, _ []string, got adminapi.ResolvedIncidents) error {
+		failed := 0
+		err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 			for _, i := range got.Item.Incidents {
-				if i.Result == adminapi.ResolveNotFound || i.Result == adminapi.ResolveFailed {
-					failed++
+				switch i.Result {
+				case adminapi.ResolveDone:
+					fmt.Fprintf(w, "resolved: %s\n", firstOf(deref(i.Title), i.Id))
+				default:
+					fmt.Fprintf(w, "%s: %s\n", i.Id, deref(i.Text))
 				}
 			}
-			if err == nil && failed > 0 {
-				err = fmt.Errorf("%s could not be resolved", counted(failed, "incident"))
+			if len(got.Item.Incidents) == 0 {
+				fmt.Fprintln(w, "No incident matches that is not resolved.")
 			}
-			return err
-		},
-	}
-	whyFlag(cmd, &why)
+		})
+		for _, i := range got.Item.Incidents {
+			if i.Result == adminapi.ResolveNotFound || i.Result == adminapi.ResolveFailed {
+				failed++
+			}
+		}
+		if err == nil && failed > 0 {
+			err = fmt.Errorf("%s could not be resolved", counted(failed, "incident"))
+		}
+		return err
+	})
 	f := cmd.Flags()
 	f.StringVar(&category, "category", "", "those of a category, such as upgrade_stalled")
 	f.StringVar(&rolloutID, "rollout", "", "those of a rollout, by its id")

@@ -23,28 +23,20 @@ func (a *client) newPolicies() *cobra.Command {
 			return []any{p.Id, p.Name, p.Agents, p.Revision}
 		}}.print(w, got.Items)
 	})
-	req := adminapi.PolicyRequest{Namespace: "default"}
 	var id string
-	create := &cobra.Command{
+	create := sending(a, &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a policy",
 		Args:  oneArg("the policy's name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Name = args[0]
-			if id != "" {
-				req.Id = &id
-			}
-			got, err := call(cmd.Context(), a, adminapi.CreatePolicy, req)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, got.Item.Id) })
-		},
-	}
+	}, adminapi.CreatePolicy, func(_ *cobra.Command, args []string) (adminapi.PolicyRequest, error) {
+		return adminapi.PolicyRequest{Namespace: "default", Name: args[0], Id: given(id)}, nil
+	}, printPolicyID)
 	create.Flags().StringVar(&id, "id", "", "id of the policy (default: generated)")
 	cmd.AddCommand(list, a.newPoliciesShow(), create, a.newPoliciesCopy(), a.newPoliciesUpdate(), a.newPoliciesDelete())
 	return cmd
 }
+
+func printPolicyID(w io.Writer, got adminapi.PolicyItem) { fmt.Fprintln(w, got.Item.Id) }
 
 func (a *client) newPoliciesShow() *cobra.Command {
 	return showing(a, &cobra.Command{
@@ -347,7 +339,7 @@ func inactiveAfter(seconds int) string {
 }
 
 func (a *client) newPoliciesCopy() *cobra.Command {
-	return &cobra.Command{
+	return sending(a, &cobra.Command{
 		Use:   "copy ID NAME",
 		Short: "Create a policy with the settings of another, without its required versions",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -356,30 +348,20 @@ func (a *client) newPoliciesCopy() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.CopyPolicy, adminapi.CopyPolicyRequest{Name: args[1]}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, got.Item.Id) })
-		},
-	}
+	}, adminapi.CopyPolicy, func(_ *cobra.Command, args []string) (adminapi.CopyPolicyRequest, error) {
+		return adminapi.CopyPolicyRequest{Name: args[1]}, nil
+	}, printPolicyID)
 }
 
 func (a *client) newPoliciesDelete() *cobra.Command {
 	var force bool
-	cmd := &cobra.Command{
+	cmd := sending(a, &cobra.Command{
 		Use:   "delete ID",
 		Short: "Delete a policy that has no agents, and revoke its enrollment keys",
 		Args:  oneArg("the policy's id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.DeletePolicy, adminapi.DeletePolicyRequest{AgentPolicyId: args[0], Force: &force})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "deleted %s (%s)\n", got.Id, got.Name) })
-		},
-	}
+	}, adminapi.DeletePolicy, func(_ *cobra.Command, args []string) (adminapi.DeletePolicyRequest, error) {
+		return adminapi.DeletePolicyRequest{AgentPolicyId: args[0], Force: &force}, nil
+	}, func(w io.Writer, got adminapi.DeletedPolicy) { fmt.Fprintf(w, "deleted %s (%s)\n", got.Id, got.Name) })
 	cmd.Flags().BoolVar(&force, "force", false, "delete even a managed policy")
 	return cmd
 }

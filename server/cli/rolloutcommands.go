@@ -12,16 +12,10 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// rolloutVerb is a command on a rollout that takes only a reason.
-type rolloutVerb struct {
-	op                adminapi.Operation[adminapi.WhyRequest, adminapi.RolloutItem]
-	name, short, long string
-	done              string   // printed afterwards
-	states            []string // of the rollouts that shells complete
-	needsWhy          bool
-}
+// whyContinue is why a command that goes on in spite of a gate needs a reason.
+const whyContinue = "give the reason to continue, for the audit trail"
 
-var rolloutVerbs = []rolloutVerb{
+var rolloutVerbs = []reasoned[adminapi.RolloutItem]{
 	{
 		op: adminapi.ResumeRollout, name: "resume", short: "Resume a paused rollout", done: "Resumed rollout %s.", states: []string{"paused"},
 		long: `Resume a paused rollout. If a gate paused it (failures, a canary, the exposure budget, a
@@ -30,7 +24,7 @@ threshold; later ones do.`,
 	},
 	{
 		op: adminapi.ForceRollout, name: "force", short: "Continue a rollout and ignore its failure threshold from now on", done: "Rollout %s continues. Failures no longer pause it.",
-		states: []string{"paused", "running"}, needsWhy: true,
+		states: []string{"paused", "running"}, needsWhy: whyContinue,
 		long: `Continue a rollout whose failure threshold was crossed, and ignore the threshold for the
 rest of this rollout: only the exposure budget and operators can pause it then.
 ` + "`muster rollouts resume`" + ` continues with the threshold in place.`,
@@ -40,84 +34,44 @@ rest of this rollout: only the exposure budget and operators can pause it then.
 		long: "Approve the batches after the canaries, in a rollout whose plan requires an approval.",
 	},
 	{
-		op: adminapi.PromoteRollout, name: "promote", short: "Continue a rollout without observation, soak and approval", done: "Promoted rollout %s.", states: []string{"paused", "running"}, needsWhy: true,
+		op: adminapi.PromoteRollout, name: "promote", short: "Continue a rollout without observation, soak and approval", done: "Promoted rollout %s.", states: []string{"paused", "running"}, needsWhy: whyContinue,
 		long: `Promote a rollout: it waits no more for its canaries, their observation and approval, or a
 soak. If failures paused it, it resumes, and failures so far no longer count; later ones
 do. A deadline, windows, freezes, the exposure budget and an operator's pause hold.`,
 	},
 }
 
-func (a *client) newRolloutsVerb(v rolloutVerb) *cobra.Command {
-	var (
-		why    string
-		follow following
-	)
-	cmd := &cobra.Command{
-		Use:               v.name + " ROLLOUT",
-		Short:             v.short,
-		Long:              v.long,
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts(v.states...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if v.needsWhy && why == "" {
-				return &usageError{fmt.Errorf("--why is missing: give the reason to continue, for the audit trail")}
-			}
-			got, err := call(cmd.Context(), a, v.op, adminapi.WhyRequest{Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
-				fmt.Fprintf(w, v.done+"\n", nameAndID(got.Item))
-				if got.Item.State == fleet.RolloutPaused {
-					fmt.Fprintf(w, "It stays paused. Resume it with `muster rollouts resume %s`.\n", got.Item.ID)
-				}
-			})
-		},
+// staysPaused is added to what a command prints if the rollout stays paused.
+func staysPaused(got adminapi.RolloutItem) string {
+	if got.Item.State != fleet.RolloutPaused {
+		return ""
 	}
-	whyFlag(cmd, &why)
-	follow.register(cmd.Flags())
-	return cmd
+	return fmt.Sprintf("\nIt stays paused. Resume it with `muster rollouts resume %s`.", got.Item.ID)
 }
 
 func (a *client) newRolloutsPause() *cobra.Command {
-	var (
-		now bool
-		why string
-	)
-	cmd := &cobra.Command{
+	var req adminapi.PauseRolloutRequest
+	req.Now = new(bool)
+	cmd := commanding(a, a.rolloutDrafts(), &cobra.Command{
 		Use:   "pause ROLLOUT",
 		Short: "Pause after the current batch, or at once",
 		Long: `Pause a rollout when its current batch has ended. With --now it pauses at once: offers
 that no agent has begun are withdrawn, and upgrades under way still end.`,
-		Example:           "  muster rollouts pause ROLLOUT --now --why \"latency alarms in fra\"",
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts("running"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.PauseRollout, adminapi.PauseRolloutRequest{Now: &now, Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if got.Item.State == fleet.RolloutPaused {
-					fmt.Fprintf(w, "Paused rollout %s. Resume it with `muster rollouts resume %s`.\n", nameAndID(got.Item), args[0])
-					return
-				}
-				fmt.Fprintf(w, "Rollout %s pauses when its current batch has ended; use --now to pause it at once.\n", nameAndID(got.Item))
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&now, "now", false, "pause at once and withdraw offers that no agent has begun")
-	whyFlag(cmd, &why)
+		Example: "  muster rollouts pause ROLLOUT --now --why \"latency alarms in fra\"",
+	}, []string{"running"}, adminapi.PauseRollout, body(&req), func(got adminapi.RolloutItem, args []string) string {
+		if got.Item.State == fleet.RolloutPaused {
+			return fmt.Sprintf("Paused rollout %s. Resume it with `muster rollouts resume %s`.", nameAndID(got.Item), args[0])
+		}
+		return fmt.Sprintf("Rollout %s pauses when its current batch has ended; use --now to pause it at once.", nameAndID(got.Item))
+	}, nil)
+	cmd.Flags().BoolVar(req.Now, "now", false, "pause at once and withdraw offers that no agent has begun")
 	return cmd
 }
 
 func (a *client) newRolloutsCancel() *cobra.Command {
-	var (
-		now    bool
-		why    string
-		follow following
-	)
-	cmd := &cobra.Command{
+	var req adminapi.CancelRolloutRequest
+	req.Now = new(bool)
+	cmd := commanding(a, a.rolloutDrafts(), &cobra.Command{
 		Use:   "cancel ROLLOUT",
 		Short: "Cancel a rollout; upgrades under way still end",
 		Long: `Cancel a rollout: it offers no more upgrades and withdraws offers that no agent has
@@ -129,26 +83,15 @@ With --now it lets go of the hosts in flight, too: other orders may take them, a
 the health of none any more. --now is also possible while the rollout is being cancelled.
 
 Upgraded agents stay upgraded: to move them back, use ` + "`muster rollouts rollback`" + ` instead.`,
-		Example:           "  muster rollouts cancel ROLLOUT --now --why \"the build is bad\"",
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts("running", "paused", "cancelling"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.CancelRollout, adminapi.CancelRolloutRequest{Now: &now, Why: &why}, args[0])
-			if err != nil {
-				return err
-			}
-			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
-				if now {
-					fmt.Fprintf(w, "Cancelling rollout %s. It has let go of its hosts; what was delivered to them still ends.\n", nameAndID(got.Item))
-					return
-				}
-				fmt.Fprintf(w, "Cancelling rollout %s. Upgrades under way still end.\n", nameAndID(got.Item))
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&now, "now", false, "let go of the hosts in flight, too")
-	whyFlag(cmd, &why)
-	follow.register(cmd.Flags())
+		Example: "  muster rollouts cancel ROLLOUT --now --why \"the build is bad\"",
+	}, []string{"running", "paused", "cancelling"}, adminapi.CancelRollout, body(&req), func(got adminapi.RolloutItem, _ []string) string {
+		how := "Upgrades under way still end."
+		if *req.Now {
+			how = "It has let go of its hosts; what was delivered to them still ends."
+		}
+		return fmt.Sprintf("Cancelling rollout %s. %s", nameAndID(got.Item), how)
+	}, new(following))
+	cmd.Flags().BoolVar(req.Now, "now", false, "let go of the hosts in flight, too")
 	return cmd
 }
 
@@ -158,15 +101,12 @@ type adjustRequest struct {
 	Failure *fleet.FailureRule `json:"failure,omitempty"`
 	Health  *fleet.HealthRule  `json:"health,omitempty"`
 	Pace    *fleet.Pace        `json:"pace,omitempty"`
-	Why     string             `json:"why,omitempty"`
+	Why     *string            `json:"why,omitempty"`
 }
 
 func (a *client) newRolloutsAdjust() *cobra.Command {
-	var (
-		flags planFlags
-		why   string
-	)
-	cmd := &cobra.Command{
+	var flags planFlags
+	cmd := commanding(a, a.rolloutDrafts(), &cobra.Command{
 		Use:   "adjust ROLLOUT",
 		Short: "Change limits, thresholds, health wait and pace of a rollout under way",
 		Long: `Give a rollout that is under way other limits, failure thresholds, another health wait or
@@ -174,85 +114,59 @@ another pace. What no flag names stays as it is. It takes effect at once, also f
 flight. A paused rollout stays paused.`,
 		Example: `  muster rollouts adjust ROLLOUT --max-parallel 50 --max-failures 5
   muster rollouts adjust ROLLOUT --health-wait 5m --soak 1h --why "the night is short"`,
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts("running", "paused"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			given := cmd.Flags().Changed
-			of := func(names ...string) bool { return slices.ContainsFunc(names, given) }
-			limits, failure := of("max-parallel", "max-per"), of("max-failures", "max-failure-percent", "retries")
-			health, pace := of("health-wait"), of("soak", "pause-on-success", "emergency")
-			if !limits && !failure && !health && !pace {
-				return &usageError{errors.New("nothing to adjust: say what changes, such as --max-parallel 50 (see --help)")}
-			}
-			is, err := ask(cmd.Context(), a, adminapi.Operation[adminapi.None, struct {
-				Item struct {
-					Plan fleet.Plan `json:"plan"`
-				} `json:"item"`
-			}]{Call: adminapi.GetRollout.Call}, nil, args[0])
-			if err != nil {
-				return err
-			}
-			p := is.Item.Plan
-			if err := flags.override(given, &p); err != nil {
-				return &usageError{err}
-			}
-			req := adjustRequest{Why: why}
-			set(limits, &req.Limits, &p.Limits)
-			set(failure, &req.Failure, &p.Failure)
-			set(health, &req.Health, &p.Health)
-			set(pace, &req.Pace, &p.Pace)
-			got, err := call(cmd.Context(), a, adminapi.Operation[adjustRequest, adminapi.RolloutItem]{Call: adminapi.AdjustRollout.Call}, req, args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Adjusted rollout %s. See what changed with `muster rollouts audit %s`.\n", nameAndID(got.Item), got.Item.ID)
-			})
-		},
-	}
+	}, []string{"running", "paused"}, adminapi.Operation[adjustRequest, adminapi.RolloutItem]{Call: adminapi.AdjustRollout.Call}, func(cmd *cobra.Command, args []string) (req adjustRequest, err error) {
+		given := cmd.Flags().Changed
+		of := func(names ...string) bool { return slices.ContainsFunc(names, given) }
+		limits, failure := of("max-parallel", "max-per"), of("max-failures", "max-failure-percent", "retries")
+		health, pace := of("health-wait"), of("soak", "pause-on-success", "emergency")
+		if !limits && !failure && !health && !pace {
+			return req, &usageError{errors.New("nothing to adjust: say what changes, such as --max-parallel 50 (see --help)")}
+		}
+		is, err := ask(cmd.Context(), a, adminapi.GetRollout, nil, args[0])
+		if err != nil {
+			return req, err
+		}
+		p := is.Item.Plan
+		if err := flags.override(given, &p); err != nil {
+			return req, &usageError{err}
+		}
+		set(limits, &req.Limits, &p.Limits)
+		set(failure, &req.Failure, &p.Failure)
+		set(health, &req.Health, &p.Health)
+		set(pace, &req.Pace, &p.Pace)
+		return req, nil
+	}, func(got adminapi.RolloutItem, _ []string) string {
+		return fmt.Sprintf("Adjusted rollout %s. See what changed with `muster rollouts audit %s`.", nameAndID(got.Item), got.Item.ID)
+	}, nil)
 	flags.registerRules(cmd.Flags())
-	whyFlag(cmd, &why)
 	return cmd
 }
 
 func (a *client) newRolloutsRetry() *cobra.Command {
-	var (
-		why       string
-		allFailed bool
-	)
-	cmd := &cobra.Command{
-		Use:               "retry ROLLOUT [AGENT…]",
-		Short:             "Retry agents that failed, expired or were withdrawn",
-		Example:           "  muster rollouts retry ROLLOUT web-01\n  muster rollouts retry ROLLOUT --all-failed",
-		Args:              rolloutAndAgents,
-		ValidArgsFunction: a.completeRollouts("running", "paused"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if allFailed == (len(args) > 1) {
-				return &usageError{errors.New("name the agents to retry, or pass --all-failed")}
-			}
-			agents, err := a.agentIDs(cmd.Context(), args[1:])
-			if err != nil {
-				return err
-			}
-			got, err := call(cmd.Context(), a, adminapi.RetryTargets, targetsOf(agents, why), args[0])
-			if err != nil {
-				return err
-			}
-			what := counted(len(agents), "agent")
-			if allFailed {
-				what = "all failed agents"
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "Rollout %s retries %s.\n", nameAndID(got.Item), what) })
-		},
-	}
+	var allFailed bool
+	cmd := commanding(a, a.rolloutDrafts(), &cobra.Command{
+		Use:     "retry ROLLOUT [AGENT…]",
+		Short:   "Retry agents that failed, expired or were withdrawn",
+		Example: "  muster rollouts retry ROLLOUT web-01\n  muster rollouts retry ROLLOUT --all-failed",
+		Args:    rolloutAndAgents,
+	}, []string{"running", "paused"}, adminapi.RetryTargets, func(cmd *cobra.Command, args []string) (req adminapi.TargetsRequest, err error) {
+		if allFailed == (len(args) > 1) {
+			return req, &usageError{errors.New("name the agents to retry, or pass --all-failed")}
+		}
+		return a.targetsOf(cmd, args)
+	}, func(got adminapi.RolloutItem, args []string) string {
+		what := counted(len(args)-1, "agent")
+		if allFailed {
+			what = "all failed agents"
+		}
+		return fmt.Sprintf("Rollout %s retries %s.", nameAndID(got.Item), what)
+	}, nil)
 	cmd.Flags().BoolVar(&allFailed, "all-failed", false, "retry every failed agent")
-	whyFlag(cmd, &why)
 	return cmd
 }
 
 func (a *client) newRolloutsSkip() *cobra.Command {
-	var why string
-	cmd := &cobra.Command{
+	return commanding(a, a.rolloutDrafts(), &cobra.Command{
 		Use:   "skip ROLLOUT AGENT…",
 		Short: "Skip agents in a rollout",
 		Args: func(c *cobra.Command, args []string) error {
@@ -261,23 +175,9 @@ func (a *client) newRolloutsSkip() *cobra.Command {
 			}
 			return someAgents(c, args[1:])
 		},
-		ValidArgsFunction: a.completeRollouts("running", "paused"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			agents, err := a.agentIDs(cmd.Context(), args[1:])
-			if err != nil {
-				return err
-			}
-			got, err := call(cmd.Context(), a, adminapi.SkipTargets, targetsOf(agents, why), args[0])
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Rollout %s skips %s.\n", nameAndID(got.Item), counted(len(args)-1, "agent"))
-			})
-		},
-	}
-	whyFlag(cmd, &why)
-	return cmd
+	}, []string{"running", "paused"}, adminapi.SkipTargets, a.targetsOf, func(got adminapi.RolloutItem, args []string) string {
+		return fmt.Sprintf("Rollout %s skips %s.", nameAndID(got.Item), counted(len(args)-1, "agent"))
+	}, nil)
 }
 
 func rolloutAndAgents(c *cobra.Command, args []string) error {
@@ -287,12 +187,13 @@ func rolloutAndAgents(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func targetsOf(agents []string, why string) adminapi.TargetsRequest {
-	req := adminapi.TargetsRequest{Why: &why}
+// targetsOf returns the request for the agents that follow the rollout in the arguments.
+func (a *client) targetsOf(cmd *cobra.Command, args []string) (req adminapi.TargetsRequest, err error) {
+	agents, err := a.agentIDs(cmd.Context(), args[1:])
 	if len(agents) > 0 {
 		req.Agents = &agents
 	}
-	return req
+	return req, err
 }
 
 func (a *client) newRolloutsRollback() *cobra.Command {
@@ -322,7 +223,7 @@ same rollout.`,
 				return err
 			}
 			id := got.Item.ID
-			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
+			return a.rolloutDrafts().showOrFollow(a, cmd, got, follow, func(w io.Writer) {
 				fmt.Fprintf(w, "Rollout %s rolls back %s of %s.\nFollow it with `muster rollouts watch %s`.\n", nameAndID(got.Item), counted(got.Item.Counts.Total, "agent"), args[0], id)
 			})
 		},
@@ -331,7 +232,7 @@ same rollout.`,
 	f.StringVar(&scope, "scope", "", "agents to roll back: failed or all (required)")
 	whyFlag(cmd, &why)
 	owner.flag(a, cmd)
-	follow.register(f)
+	follow.register(f, "rollout")
 	_ = cmd.RegisterFlagCompletionFunc("scope", completeWords([]string{"failed", "all"}))
 	return cmd
 }

@@ -54,40 +54,48 @@ Commands that follow a rollout (--wait, watch) exit with
   6  it waits for an operator: an approval, or a pause (only without a terminal;
      on a terminal the command keeps following)`,
 	}
+	d := a.rolloutDrafts()
 	cmd.AddCommand(
-		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsStatus(), a.newRolloutsWatch(),
+		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsStatus(),
+		d.newWatch(a, "  muster rollouts watch ROLLOUT\n  muster rollouts watch ROLLOUT --timeout 5h > progress.log", "running", "paused", "cancelling"),
 		a.newRolloutsTargets(), a.newRolloutsAudit(), a.newRolloutsDelete(), newRolloutsExample(),
 		a.newRolloutsPause(), a.newRolloutsCancel(), a.newRolloutsAdjust(), a.newRolloutsRetry(), a.newRolloutsSkip(), a.newRolloutsRollback(),
 	)
 	for _, verb := range rolloutVerbs {
-		cmd.AddCommand(a.newRolloutsVerb(verb))
+		cmd.AddCommand(newReasoned(a, d, verb, staysPaused))
 	}
 	a.allRollouts().finding(cmd, "ROLLOUT")
 	return cmd
 }
 
-func (a *client) rollout(ctx context.Context, id string) (adminapi.RolloutItem, error) {
-	return ask(ctx, a, adminapi.GetRollout, nil, id)
+// rolloutDrafts is what rollouts have in common with groups.
+func (a *client) rolloutDrafts() drafted[adminapi.RolloutItem, adminapi.RolloutItem, adminapi.RolloutPreviewItem] {
+	return drafted[adminapi.RolloutItem, adminapi.RolloutItem, adminapi.RolloutPreviewItem]{
+		noun: "rollout", one: oneRollout, complete: a.completeRollouts,
+		get: adminapi.GetRollout, preview: adminapi.PreviewRollout, start: adminapi.StartRollout,
+		named: func(got adminapi.RolloutItem) (id, title, size string) {
+			return got.Item.ID, nameAndID(got.Item), "for " + counted(got.Item.Counts.Total, "agent")
+		},
+		printPreview: func(w io.Writer, p adminapi.RolloutPreviewItem) { printRolloutPreview(w, p.Item, 0) },
+		previewed:    previewedRollout,
+		line:         func(got adminapi.RolloutItem) string { return progressLine(got.Item) },
+		screen: func(w io.Writer, got adminapi.RolloutItem, now time.Time) {
+			printRollout(w, got.Item, now, batchesWatched)
+		},
+		outcome: func(got adminapi.RolloutItem, interactive bool) (int, string) { return outcome(got.Item, interactive) },
+	}
 }
 
 var oneRollout = oneArg("one rollout id: `muster rollouts list` shows them")
 
 func newRolloutsExample() *cobra.Command {
 	var ci bool
-	cmd := &cobra.Command{
-		Use:     "example",
-		Short:   "Print a plan with every key explained",
-		Example: "  muster rollouts example > plan.yaml\n  muster rollouts example --ci > .github/workflows/rollout.yml",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text := examplePlan
-			if ci {
-				text = exampleCI
-			}
-			_, err := io.WriteString(cmd.OutOrStdout(), text)
-			return err
-		},
-	}
+	cmd := newExample("Print a plan with every key explained", "  muster rollouts example > plan.yaml\n  muster rollouts example --ci > .github/workflows/rollout.yml", func() string {
+		if ci {
+			return exampleCI
+		}
+		return examplePlan
+	})
 	cmd.Flags().BoolVar(&ci, "ci", false, "print a CI pipeline that rolls a release out instead")
 	return cmd
 }

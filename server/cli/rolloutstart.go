@@ -31,14 +31,12 @@ type createRequest struct {
 func (a *client) newRolloutsCreate() *cobra.Command {
 	var (
 		flags   planFlags
-		follow  following
+		s       starting
 		why     string
 		preview bool
 		start   bool
-		yes     bool
 		from    string
 		failed  bool
-		owner   takeOver
 	)
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -57,10 +55,10 @@ version failed before are included. While a rollout is active,
   muster rollouts create --file plan.yaml --version 1.1.0 --start --yes --wait`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if follow.wait && !start {
+			if s.follow.wait && !start {
 				return &usageError{errors.New("--wait follows a started rollout: add --start")}
 			}
-			if start && !yes && !isTerminal(cmd.InOrStdin()) {
+			if start && !s.yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
 			req := createRequest{Failed: failed, Why: why}
@@ -84,7 +82,7 @@ version failed before are included. While a rollout is active,
 			if req.From, err = a.allRollouts().find(cmd.Context(), from); err != nil {
 				return fmt.Errorf("--from: %w", err)
 			}
-			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
+			got, err := ordered(cmd, &s.owner, func(name *string) (adminapi.RolloutItem, error) {
 				req.TakeOver = name
 				return call(cmd.Context(), a, adminapi.Operation[createRequest, adminapi.RolloutItem]{Call: adminapi.CreateRollout.Call}, req)
 			})
@@ -92,10 +90,11 @@ version failed before are included. While a rollout is active,
 				return file.locate(err)
 			}
 			if start {
-				return a.removeRefused(cmd, got.Item.ID, a.previewAndStart(cmd, got.Item.ID, adminapi.StartRolloutRequest{Why: &why}, yes, &owner, follow))
+				s.req.Why = &why
+				return a.removeRefused(cmd, got.Item.ID, a.rolloutDrafts().previewAndRun(a, cmd, got.Item.ID, &s))
 			}
 			if preview {
-				return a.showPreview(cmd, got.Item.ID, 0)
+				return a.rolloutDrafts().showPreview(a, cmd, got.Item.ID, a.rolloutDrafts().printPreview)
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				id := got.Item.ID
@@ -109,10 +108,10 @@ version failed before are included. While a rollout is active,
 	f.BoolVar(&failed, "failed", false, "with --from: only for the targets that failed in it")
 	f.BoolVar(&preview, "preview", false, "show what the draft would do")
 	f.BoolVar(&start, "start", false, "preview the rollout, ask for confirmation, and start it")
-	f.BoolVarP(&yes, "yes", "y", false, "start without asking for confirmation")
+	f.BoolVarP(&s.yes, "yes", "y", false, "start without asking for confirmation")
 	whyFlag(cmd, &why)
-	owner.flag(a, cmd)
-	follow.register(f)
+	s.owner.flag(a, cmd)
+	s.follow.register(f, "rollout")
 	a.completePlan(cmd)
 	return cmd
 }
@@ -162,7 +161,7 @@ hosts once. Files of which the server does not know what a host has are shown as
 			case configs:
 				return a.showConfigs(cmd, args[0], hosts)
 			case len(args) == 1:
-				return a.showPreview(cmd, args[0], maxAgents)
+				return a.rolloutDrafts().showPreview(a, cmd, args[0], func(w io.Writer, p adminapi.RolloutPreviewItem) { printRolloutPreview(w, p.Item, maxAgents) })
 			}
 			if cmd.Flags().NFlag() == 0 {
 				return &usageError{errors.New("nothing to preview: name a draft, or describe a plan with --file or flags")}
@@ -189,98 +188,24 @@ hosts once. Files of which the server does not know what a host has are shown as
 	return cmd
 }
 
-func (a *client) preview(ctx context.Context, id string) (adminapi.RolloutPreviewItem, error) {
-	return ask(ctx, a, adminapi.PreviewRollout, nil, id)
-}
-
-// showPreview previews a draft and prints the command that starts it.
-func (a *client) showPreview(cmd *cobra.Command, id string, maxAgents int) error {
-	got, err := a.preview(cmd.Context(), id)
-	if err != nil {
-		return err
-	}
-	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-		printRolloutPreview(w, got.Item, maxAgents)
-		fmt.Fprintf(w, "\nStart it exactly as previewed with\n  muster rollouts start %s --hash %s\n", id, got.Item.Hash)
-	})
-}
-
 func (a *client) newRolloutsStart() *cobra.Command {
-	var (
-		req    adminapi.StartRolloutRequest
-		follow following
-		accept bool
-		why    string
-		yes    bool
-		owner  takeOver
-	)
-	cmd := &cobra.Command{
-		Use:   "start ROLLOUT",
-		Short: "Start a draft exactly as it was previewed",
-		Long: `Start a draft as in the preview with the given --hash. If the fleet has changed since,
+	cmd, s := a.rolloutDrafts().newStart(a, `Start a draft as in the preview with the given --hash. If the fleet has changed since,
 the server refuses and the difference is shown; --accept-drift starts the rollout with
 the fleet as it is now. Without --hash the command shows a preview first and asks for
-confirmation.`,
-		Example: `  muster rollouts start ROLLOUT
-  muster rollouts start ROLLOUT --hash sha256:5f2a… --wait`,
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts("draft"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Why = &why
-			if accept {
-				req.AcceptDrift = &accept
-			}
-			if req.Hash != "" {
-				return a.startRollout(cmd, args[0], req, &owner, follow)
-			}
-			if !yes && !isTerminal(cmd.InOrStdin()) {
-				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: pass its --hash, or --yes to start without confirmation")}
-			}
-			err := a.previewAndStart(cmd, args[0], req, yes, &owner, follow)
-			if errors.As(err, new(errNothingToDo)) {
-				return a.show(cmd.OutOrStdout(), map[string]string{"result": err.Error()}, func(w io.Writer) {
-					fmt.Fprintf(w, "%s; remove the draft with `muster rollouts delete %s`\n", err, args[0])
-				})
-			}
-			return err
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&req.Hash, "hash", "", "hash of the preview, sha256:…")
-	f.BoolVar(&accept, "accept-drift", false, "start even if the fleet has changed since the preview")
-	f.BoolVarP(&yes, "yes", "y", false, "without --hash: start without asking for confirmation")
-	whyFlag(cmd, &why)
-	owner.flag(a, cmd)
-	follow.register(f)
+confirmation.`)
+	s.owner.flag(a, cmd)
 	return cmd
 }
 
-// previewAndStart shows the preview of a draft, asks unless yes is set, and starts it
-// exactly as previewed.
-func (a *client) previewAndStart(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, yes bool, owner *takeOver, follow following) error {
-	got, err := a.preview(cmd.Context(), id)
-	if err != nil {
-		return err
-	}
+// previewedRollout returns the hash and the size of a preview, or why there is nothing to start.
+func previewedRollout(got adminapi.RolloutPreviewItem) (hash, size string, err error) {
 	p := got.Item
-	printRolloutPreview(cmd.ErrOrStderr(), p, 0)
 	if n := len(p.Skipped); len(p.Targets) == 0 && n > 0 && !slices.ContainsFunc(p.Skipped, func(s adminapi.SkippedAgent) bool { return s.Code != codeSame }) {
-		return errNothingToDo{fmt.Sprintf("nothing to do: the version runs already on %s of the rollout", counted(n, "agent"))}
+		err = errNothingToDo{fmt.Sprintf("nothing to do: the version runs already on %s of the rollout", counted(n, "agent"))}
+	} else if len(p.Targets) == 0 {
+		err = errNoTargets{fmt.Errorf("no agent would be upgraded: `muster rollouts preview` shows why, with --agents-shown 20 and the plan or the draft")}
 	}
-	if len(p.Targets) == 0 {
-		return errNoTargets{fmt.Errorf("no agent would be upgraded: `muster rollouts preview` shows why, with --agents-shown 20 and the plan or the draft")}
-	}
-	if !yes {
-		ok, err := confirm(cmd, fmt.Sprintf("Start rollout %s for %s?", id, counted(len(p.Targets), "agent")))
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return fmt.Errorf("not started: start the draft later with `muster rollouts start %s --hash %s`", id, p.Hash)
-		}
-	}
-	req.Hash = p.Hash
-	return a.startRollout(cmd, id, req, owner, follow)
+	return p.Hash, "for " + counted(len(p.Targets), "agent"), err
 }
 
 // codeSame is the code of agents that a rollout leaves out since they run its version.
@@ -316,24 +241,6 @@ func (a *client) removeRefused(cmd *cobra.Command, id string, err error) error {
 
 // removeTime bounds the removal of a draft, which is one small request.
 const removeTime = 10 * time.Second
-
-func (a *client) startRollout(cmd *cobra.Command, id string, req adminapi.StartRolloutRequest, owner *takeOver, follow following) error {
-	got, err := ordered(cmd, owner, func(name *string) (adminapi.RolloutItem, error) {
-		req.TakeOver = name
-		return call(cmd.Context(), a, adminapi.StartRollout, req, id)
-	})
-	if d := driftOf(err); d != nil {
-		printDrift(cmd.ErrOrStderr(), *d.Drift)
-		return fmt.Errorf("%w\nStart it with the fleet as it is now (%s): `muster rollouts start %s --hash %s`, or repeat the command with --accept-drift",
-			err, counted(deref(d.Targets), "agent"), id, deref(d.Hash))
-	}
-	if err != nil {
-		return err
-	}
-	return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
-		fmt.Fprintf(w, "Started rollout %s for %s.\nFollow it with `muster rollouts watch %s`.\n", nameAndID(got.Item), counted(got.Item.Counts.Total, "agent"), id)
-	})
-}
 
 func counted(n int, noun string) string {
 	if n == 1 {

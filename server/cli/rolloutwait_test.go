@@ -76,7 +76,7 @@ func TestExitCodeOfAFollowedRollout(t *testing.T) {
 
 func TestProgressPrintsALineForEachChange(t *testing.T) {
 	var b bytes.Buffer
-	print := lines(&b)
+	print := linesOf(&b, progressLine)
 	r := rolloutIn(fleet.RolloutRunning, waiting("soak"))
 	begun := time.Now()
 	r.Batches = []fleet.Batch{{StartedAt: &begun}, {Index: 1, StartedAt: &begun}, {Index: 2}}
@@ -208,7 +208,7 @@ func TestWaitSaysWhatItWaitedFor(t *testing.T) {
 	}
 
 	r := rolloutIn(fleet.RolloutRunning, waiting("soak"))
-	if got := (followed[adminapi.RolloutItem]{noun: "rollout", id: "r1"}).stopped(t.Context(), time.Minute, progressLine(r)).Error(); !strings.Contains(got, "not ended within 1m0s (running, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0)") {
+	if got := (&client{}).rolloutDrafts().stopped(t.Context(), "r1", time.Minute, progressLine(r)).Error(); !strings.Contains(got, "not ended within 1m0s (running, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0)") {
 		t.Errorf("it says %q", got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"net/url"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,6 +44,45 @@ func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[ad
 		cmd.Args = noArgs
 	}
 	return cmd
+}
+
+// sending makes cmd send a request with the body that request makes, and show the answer. The first
+// arguments are those of the path. It has the flag --why if the body has a reason.
+func sending[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error), human func(io.Writer, Out)) *cobra.Command {
+	return sendingThen(a, cmd, op, request, func(cmd *cobra.Command, _ []string, got Out) error {
+		return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { human(w, got) })
+	})
+}
+
+// sendingThen is sending with what becomes of the answer.
+func sendingThen[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error),
+	then func(cmd *cobra.Command, args []string, got Out) error,
+) *cobra.Command {
+	var why string
+	_, takesWhy := reflect.TypeFor[In]().FieldByName("Why")
+	if takesWhy {
+		whyFlag(cmd, &why)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in, err := request(cmd, args)
+		if err != nil {
+			return err
+		}
+		if takesWhy {
+			reflect.ValueOf(&in).Elem().FieldByName("Why").Set(reflect.ValueOf(&why))
+		}
+		got, err := call(cmd.Context(), a, op, in, args[:strings.Count(op.Path, "{")]...)
+		if err != nil {
+			return err
+		}
+		return then(cmd, args, got)
+	}
+	return cmd
+}
+
+// body returns a request that does not depend on the arguments.
+func body[In any](in *In) func(*cobra.Command, []string) (In, error) {
+	return func(*cobra.Command, []string) (In, error) { return *in, nil }
 }
 
 // saying returns a function that prints a word in place of an answer.

@@ -26,19 +26,14 @@ func (a *client) newViewsList() *cobra.Command {
 
 func (a *client) newViewsSave() *cobra.Command {
 	var page, search string
-	cmd := &cobra.Command{
+	cmd := sending(a, &cobra.Command{
 		Use:     "save NAME",
 		Short:   "Save a view, which replaces the one of the same page and name",
 		Example: `  muster views save 'Offline in Berlin' --search 'kuery=health%3Aoffline+and+site%3Aber'`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call(cmd.Context(), a, adminapi.SaveView, adminapi.SaveViewRequest{Page: adminapi.SaveViewRequestPage(page), Name: args[0], Search: search})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "saved %s\n", got.Item.Id) })
-		},
-	}
+	}, adminapi.SaveView, func(_ *cobra.Command, args []string) (adminapi.SaveViewRequest, error) {
+		return adminapi.SaveViewRequest{Page: adminapi.SaveViewRequestPage(page), Name: args[0], Search: search}, nil
+	}, func(w io.Writer, got adminapi.ViewItem) { fmt.Fprintf(w, "saved %s\n", got.Item.Id) })
 	cmd.Flags().StringVar(&page, "page", "agents", "page of the view: agents, activity, rollouts, audit or incidents")
 	cmd.Flags().StringVar(&search, "search", "", "the page's address after the question mark")
 	return cmd

@@ -1,0 +1,351 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/server/api/adminapi"
+)
+
+// drafted is what rollouts and groups have in common: they are created as drafts, previewed, started
+// exactly as previewed, commanded, and followed to an end.
+type drafted[Item, Status, Preview any] struct {
+	noun     string // the commands about it are muster NOUNs
+	one      cobra.PositionalArgs
+	complete func(states ...string) cobra.CompletionFunc
+
+	get     adminapi.Operation[adminapi.None, Status]
+	preview adminapi.Operation[adminapi.None, Preview]
+	start   adminapi.Operation[adminapi.StartRolloutRequest, Item]
+
+	// named returns the id of an item, its name with the id, and how many agents or members it has.
+	named        func(Item) (id, title, size string)
+	printPreview func(io.Writer, Preview)
+	// previewed returns the hash of a preview and the size of what it would start, or why there is
+	// nothing to start.
+	previewed func(Preview) (hash, size string, err error)
+
+	line   func(Status) string
+	screen func(io.Writer, Status, time.Time)
+	// outcome returns the exit code and the message once it ends or needs an operator.
+	outcome func(got Status, interactive bool) (code int, text string)
+}
+
+// arg is the word for one of them in the usage of a command.
+func (d drafted[Item, Status, Preview]) arg() string { return strings.ToUpper(d.noun) }
+
+// command is how one of its commands is called.
+func (d drafted[Item, Status, Preview]) command(verb, id string) string {
+	return fmt.Sprintf("muster %ss %s %s", d.noun, verb, id)
+}
+
+// of completes a command about one of them that has, unless it says otherwise, no other arguments.
+func (d drafted[Item, Status, Preview]) of(cmd *cobra.Command, states []string) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = d.one
+	}
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = d.complete(states...)
+	}
+	return cmd
+}
+
+// commanding makes cmd give a command to one of them in these states, and print what done says or,
+// if it has --wait, follow it.
+func commanding[In, Item, Status, Preview any](a *client, d drafted[Item, Status, Preview], cmd *cobra.Command, states []string, op adminapi.Operation[In, Item],
+	request func(cmd *cobra.Command, args []string) (In, error), done func(got Item, args []string) string, follow *following,
+) *cobra.Command {
+	sendingThen(a, d.of(cmd, states), op, request, func(cmd *cobra.Command, args []string, got Item) error {
+		return d.showOrFollow(a, cmd, got, deref(follow), func(w io.Writer) { fmt.Fprintln(w, done(got, args)) })
+	})
+	if follow != nil {
+		follow.register(cmd.Flags(), d.noun)
+	}
+	return cmd
+}
+
+// reasoned is a command that takes only a reason.
+type reasoned[Item any] struct {
+	op                adminapi.Operation[adminapi.WhyRequest, Item]
+	name, short, long string
+	done              string   // printed afterwards
+	states            []string // of those that shells complete
+	needsWhy          string   // why the reason is required; empty: it is not
+}
+
+func newReasoned[Item, Status, Preview any](a *client, d drafted[Item, Status, Preview], v reasoned[Item], more func(Item) string) *cobra.Command {
+	cmd := &cobra.Command{Use: v.name + " " + d.arg(), Short: v.short, Long: v.long}
+	return commanding(a, d, cmd, v.states, v.op, func(cmd *cobra.Command, _ []string) (req adminapi.WhyRequest, err error) {
+		if why, _ := cmd.Flags().GetString("why"); v.needsWhy != "" && why == "" {
+			err = &usageError{errors.New("--why is missing: " + v.needsWhy)}
+		}
+		return req, err
+	}, func(got Item, _ []string) string {
+		_, title, _ := d.named(got)
+		return fmt.Sprintf(v.done, title) + more(got)
+	}, new(following))
+}
+
+// newExample returns the command that prints a text to start from.
+func newExample(short, example string, text func() string) *cobra.Command {
+	return &cobra.Command{
+		Use: "example", Short: short, Example: example, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), text())
+			return err
+		},
+	}
+}
+
+// showPreview previews a draft and prints the command that starts it.
+func (d drafted[Item, Status, Preview]) showPreview(a *client, cmd *cobra.Command, id string, print func(io.Writer, Preview)) error {
+	got, err := ask(cmd.Context(), a, d.preview, nil, id)
+	if err != nil {
+		return err
+	}
+	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+		print(w, got)
+		hash, _, _ := d.previewed(got)
+		fmt.Fprintf(w, "\nStart it exactly as previewed with\n  %s --hash %s\n", d.command("start", id), hash)
+	})
+}
+
+// starting holds the flags of commands that start a draft.
+type starting struct {
+	req    adminapi.StartRolloutRequest
+	yes    bool
+	owner  takeOver
+	follow following
+}
+
+func (d drafted[Item, Status, Preview]) newStart(a *client, long string) (*cobra.Command, *starting) {
+	var (
+		s      starting
+		accept bool
+		why    string
+	)
+	cmd := &cobra.Command{
+		Use:     "start " + d.arg(),
+		Short:   "Start a draft exactly as it was previewed",
+		Long:    long,
+		Example: fmt.Sprintf("  muster %ss start %s\n  muster %[1]ss start %[2]s --hash sha256:5f2a… --wait", d.noun, d.arg()),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.req.Why, s.req.AcceptDrift = &why, given(accept)
+			if s.req.Hash != "" {
+				return d.run(a, cmd, args[0], &s)
+			}
+			if !s.yes && !isTerminal(cmd.InOrStdin()) {
+				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: pass its --hash, or --yes to start without confirmation")}
+			}
+			err := d.previewAndRun(a, cmd, args[0], &s)
+			if errors.As(err, new(errNothingToDo)) {
+				return a.show(cmd.OutOrStdout(), map[string]string{"result": err.Error()}, func(w io.Writer) {
+					fmt.Fprintf(w, "%s; remove the draft with `%s`\n", err, d.command("delete", args[0]))
+				})
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.req.Hash, "hash", "", "hash of the preview, sha256:…")
+	f.BoolVar(&accept, "accept-drift", false, "start even if the fleet has changed since the preview")
+	f.BoolVarP(&s.yes, "yes", "y", false, "without --hash: start without asking for confirmation")
+	whyFlag(cmd, &why)
+	s.follow.register(f, d.noun)
+	return d.of(cmd, []string{"draft"}), &s
+}
+
+// previewAndRun shows the preview of a draft, asks unless --yes is given, and starts it exactly as
+// previewed.
+func (d drafted[Item, Status, Preview]) previewAndRun(a *client, cmd *cobra.Command, id string, s *starting) error {
+	got, err := ask(cmd.Context(), a, d.preview, nil, id)
+	if err != nil {
+		return err
+	}
+	d.printPreview(cmd.ErrOrStderr(), got)
+	hash, size, err := d.previewed(got)
+	if err != nil {
+		return err
+	}
+	if !s.yes {
+		ok, err := confirm(cmd, fmt.Sprintf("Start %s %s %s?", d.noun, id, size))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("not started: start the draft later with `%s --hash %s`", d.command("start", id), hash)
+		}
+	}
+	s.req.Hash = hash
+	return d.run(a, cmd, id, s)
+}
+
+// run starts a draft.
+func (d drafted[Item, Status, Preview]) run(a *client, cmd *cobra.Command, id string, s *starting) error {
+	got, err := ordered(cmd, &s.owner, func(name *string) (Item, error) {
+		s.req.TakeOver = name
+		return call(cmd.Context(), a, d.start, s.req, id)
+	})
+	if drift := driftOf(err); drift != nil {
+		printDrift(cmd.ErrOrStderr(), *drift.Drift)
+		return fmt.Errorf("%w\nStart it with the fleet as it is now (%s): `%s --hash %s`, or repeat the command with --accept-drift",
+			err, counted(deref(drift.Targets), "agent"), d.command("start", id), deref(drift.Hash))
+	}
+	if err != nil {
+		return err
+	}
+	_, title, size := d.named(got)
+	return d.showOrFollow(a, cmd, got, s.follow, func(w io.Writer) {
+		fmt.Fprintf(w, "Started %s %s %s.\nFollow it with `%s`.\n", d.noun, title, size, d.command("watch", id))
+	})
+}
+
+// Exit codes of commands that follow a rollout, listed in `muster rollouts --help`, and of
+// `muster wait fleets` and `muster apply --wait`, listed in their help.
+// Scripts depend on them: append only.
+const (
+	exitFailed    = 3
+	exitGate      = 4
+	exitCancelled = 5
+	exitOperator  = 6
+	exitStalled   = 7
+)
+
+// exitError is an error with its own exit code.
+type exitError struct {
+	code int
+	error
+}
+
+// following holds the flags of commands that follow a rollout.
+type following struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (f *following) register(set *pflag.FlagSet, noun string) {
+	set.BoolVar(&f.wait, "wait", false, fmt.Sprintf("follow the %s until it ends or needs an operator; the exit code is its outcome (see muster %[1]ss --help)", noun))
+	f.registerTimeout(set, noun)
+}
+
+func (f *following) registerTimeout(set *pflag.FlagSet, noun string) {
+	set.DurationVar(&f.timeout, "timeout", 0, "stop following after this time; the "+noun+" continues (default: no limit)")
+}
+
+// showOrFollow prints the result of a command or, with --wait, follows what it is about.
+func (d drafted[Item, Status, Preview]) showOrFollow(a *client, cmd *cobra.Command, got Item, follow following, human func(io.Writer)) error {
+	if !follow.wait {
+		return a.show(cmd.OutOrStdout(), got, human)
+	}
+	id, _, _ := d.named(got)
+	return d.follow(a, cmd, id, follow, linesOf(cmd.ErrOrStderr(), d.line))
+}
+
+// newWatch returns the command that follows one of them.
+func (d drafted[Item, Status, Preview]) newWatch(a *client, example string, states ...string) *cobra.Command {
+	var follow following
+	cmd := &cobra.Command{
+		Use:   "watch " + d.arg(),
+		Short: "Follow a " + d.noun + " to its end",
+		Long: fmt.Sprintf(`Show the progress of a %s until it ends or needs an operator: redrawn on a terminal,
+otherwise one line for each change. The exit code is the outcome (see
+`+"`muster %[1]ss --help`"+`). Ctrl-C stops following; the %[1]s continues.`, d.noun),
+		Example: example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			print := linesOf(cmd.OutOrStdout(), d.line)
+			switch {
+			case a.output == "json":
+				print = linesOf(cmd.ErrOrStderr(), d.line)
+			case isTerminal(cmd.OutOrStdout()):
+				print = func(got Status, now time.Time) {
+					fmt.Fprint(terminal.Raw(cmd.OutOrStdout()), clearScreen)
+					d.screen(cmd.OutOrStdout(), got, now)
+				}
+			}
+			return d.follow(a, cmd, args[0], follow, print)
+		},
+	}
+	follow.registerTimeout(cmd.Flags(), d.noun)
+	return d.of(cmd, states)
+}
+
+// clearScreen moves to the top left and empties the terminal.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// follow follows until there is an outcome. While the server does not answer, it retries.
+// What is followed continues when nobody follows it.
+func (d drafted[Item, Status, Preview]) follow(a *client, cmd *cobra.Command, id string, follow following, print func(Status, time.Time)) error {
+	ctx := cmd.Context()
+	if follow.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, follow.timeout)
+		defer cancel()
+	}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	interactive := isTerminal(cmd.InOrStdin())
+	lastError, last := "", "the server has not answered"
+	for {
+		got, err := ask(ctx, a, d.get, nil, id)
+		var refused *refusal
+		switch {
+		case ctx.Err() != nil:
+			return d.stopped(cmd.Context(), id, follow.timeout, last)
+		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+			return err
+		case err != nil:
+			if lastError != err.Error() {
+				lastError = err.Error()
+				last = lastError
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), lastError)
+			}
+		default:
+			lastError, last = "", d.line(got)
+			print(got, time.Now())
+			if code, text := d.outcome(got, interactive); text != "" {
+				if err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+					if code == 0 {
+						fmt.Fprintln(w, text)
+					}
+				}); err != nil || code == 0 {
+					return err
+				}
+				return &exitError{code, errors.New(text)}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return d.stopped(cmd.Context(), id, follow.timeout, last)
+		case <-tick.C:
+		}
+	}
+}
+
+// stopped is the error of follow after Ctrl-C or --timeout; last describes what was
+// followed, or why that is not known.
+func (d drafted[Item, Status, Preview]) stopped(ctx context.Context, id string, timeout time.Duration, last string) error {
+	if ctx.Err() != nil {
+		return &exitError{interrupted, fmt.Errorf("stopped following: %s %s continues. Follow it with `%s`, pause it with `%s --now`", d.noun, id, d.command("watch", id), d.command("pause", id))}
+	}
+	return fmt.Errorf("not ended within %s (%s): %s %s continues. Follow it with `%s`", timeout, last, d.noun, id, d.command("watch", id))
+}
+
+// linesOf returns a function that prints the line of what is followed whenever it changes.
+func linesOf[T any](w io.Writer, lineOf func(T) string) func(T, time.Time) {
+	shown := ""
+	return func(followed T, now time.Time) {
+		if line := lineOf(followed); line != shown {
+			shown = line
+			fmt.Fprintf(w, "%s  %s\n", now.Format(time.TimeOnly), line)
+		}
+	}
+}
