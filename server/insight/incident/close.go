@@ -10,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/lease"
 )
 
 const (
@@ -209,18 +210,7 @@ func kindOf(r *fleet.Rollout, t *fleet.Target) fleet.IncidentKind {
 // CloseRun resolves incidents whose cause is gone, as the server, with the reason. It runs a round every
 // closeInterval until ctx ends. Several servers may run it at the same time.
 func (s *Service) CloseRun(ctx context.Context) {
-	tick := time.NewTicker(closeInterval)
-	defer tick.Stop()
-	for {
-		if err := s.CloseOnce(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("incidents not compared with their causes", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	lease.Rounds{Work: "comparisons of incidents with their causes", Interval: closeInterval, AtOnce: true, Log: s.Log}.Run(ctx, s.CloseOnce)
 }
 
 // CloseOnce runs one round. A cause must be gone in two rounds between which the incident did not change:

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/store/event"
+	"github.com/muster-fleet/muster/server/store/lease"
 )
 
 const (
@@ -278,24 +279,16 @@ func (s *Service) join(ctx context.Context, id string) (fleet.Action, error) {
 // CarryOutOrders continues accepted orders that no server carries out, once at the start and
 // every OrdersInterval, until ctx ends. Then it interrupts those that this server carries out.
 func (s *Service) CarryOutOrders(ctx context.Context) {
-	tick := time.NewTicker(OrdersInterval)
-	defer tick.Stop()
-	for {
-		if s.Health.Away() == nil {
-			if err := s.ContinueOrders(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("cannot read the accepted orders", "error", err)
-			}
+	lease.Rounds{Work: "accepted orders", Interval: OrdersInterval, AtOnce: true, Log: s.Log}.Run(ctx, func(ctx context.Context) error {
+		if s.Health.Away() != nil {
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			s.carrying.stop()
-			if s.Lease != nil {
-				if err := s.Lease.ReleaseAll(ctx); err != nil {
-					s.Log.Debug("the leases of orders expire", "error", err)
-				}
-			}
-			return
-		case <-tick.C:
+		return s.ContinueOrders(ctx)
+	})
+	s.carrying.stop()
+	if s.Lease != nil {
+		if err := s.Lease.ReleaseAll(ctx); err != nil {
+			s.Log.Debug("the leases of orders expire", "error", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/lease"
 	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -87,23 +88,16 @@ func (f *Feed) Signal() {
 
 // Run runs a round at every signal and every FeedInterval until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
-	tick := time.NewTicker(FeedInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.signal:
-		case <-tick.C:
-		}
+	lease.Rounds{Work: "reads of new actions", Interval: FeedInterval, Wake: f.signal, Log: f.Log}.Run(ctx, func(ctx context.Context) error {
 		if f.Health.Away() != nil {
-			continue // the first round after the outage finds what was created meanwhile
+			return nil // the first round after the outage finds what was created meanwhile
 		}
-		if err := f.round(ctx); err != nil && ctx.Err() == nil {
+		err := f.round(ctx)
+		if err != nil && ctx.Err() == nil {
 			f.Health.Failed(err)
-			f.Log.Warn("cannot read new actions", "error", err)
 		}
-	}
+		return err
+	})
 }
 
 // round wakes the agents of every action since the last round.

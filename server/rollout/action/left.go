@@ -34,20 +34,7 @@ type leavers struct {
 // from the store who has left, so no way to leave can forget it. It runs a round every leaversInterval until ctx
 // ends. Several servers may run it at the same time.
 func (s *Service) EndOrdersOfLeavers(ctx context.Context) {
-	tick := time.NewTicker(leaversInterval)
-	defer tick.Stop()
-	for {
-		if s.Health.Steady() == nil {
-			if err := s.EndOrdersOfLeaversOnce(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("end the orders of agents that have left", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	s.steadyRounds(ctx, "ends of orders of agents that have left", leaversInterval, s.EndOrdersOfLeaversOnce)
 }
 
 // EndOrdersOfLeaversOnce runs one round, over the next agents that owe ends. It must not be called

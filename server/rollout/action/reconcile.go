@@ -7,6 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/lease"
 )
 
 const (
@@ -22,22 +23,18 @@ const (
 // (fleet.Agent.ReconcileUpgrade). It runs a round every ReconcileInterval until ctx ends.
 // Several servers may run it at the same time.
 func (s *Service) ReconcileUpgrades(ctx context.Context) {
-	tick := time.NewTicker(ReconcileInterval)
-	defer tick.Stop()
-	for {
-		// Agents must first repeat what was refused while the store was away. Until then
-		// their upgrades look as if they had not begun.
-		if s.Health.Steady() == nil {
-			if err := s.ReconcileUpgradesOnce(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("reconcile upgrades", "error", err)
-			}
+	s.steadyRounds(ctx, "ends of upgrades", ReconcileInterval, s.ReconcileUpgradesOnce)
+}
+
+// steadyRounds does rounds while the store is steady: agents must first repeat what was refused
+// while it was away. Until then their upgrades look as if they had not begun.
+func (s *Service) steadyRounds(ctx context.Context, work string, interval time.Duration, round func(context.Context) error) {
+	lease.Rounds{Work: work, Interval: interval, AtOnce: true, Log: s.Log}.Run(ctx, func(ctx context.Context) error {
+		if s.Health.Steady() != nil {
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+		return round(ctx)
+	})
 }
 
 // ReconcileUpgradesOnce runs one round, over the next agents that are being upgraded, or a

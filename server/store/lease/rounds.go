@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// Rounds is work that is done a bounded part at a time, on the server that holds a lease.
+// Rounds is work that is done a bounded part at a time: by one server, which holds a lease, or by
+// every server.
 type Rounds struct {
 	// Work is the name of the work in logs, in the plural.
-	Work     string
+	Work string
+	// Lease is released at the end; nil: every server does the work.
 	Lease    *Holder
 	Interval time.Duration
 	// Wake brings the next round forward; nil: nothing does.
@@ -20,16 +22,18 @@ type Rounds struct {
 }
 
 // Run calls round in each Interval until ctx ends, and then releases the leases of the holder.
-// round holds the lease itself: one that has nothing to do need not take it. Calls do not
+// round takes the lease itself: one that has nothing to do need not take it. Calls do not
 // overlap, and the next round is the retry of one that failed.
 func (r Rounds) Run(ctx context.Context, round func(context.Context) error) {
 	tick := time.NewTicker(r.Interval)
 	defer tick.Stop()
-	defer func() {
-		if err := r.Lease.ReleaseAll(ctx); err != nil {
-			r.Log.Debug("a lease was not released and expires", "work", r.Work, "error", err)
-		}
-	}()
+	if r.Lease != nil {
+		defer func() {
+			if err := r.Lease.ReleaseAll(ctx); err != nil {
+				r.Log.Debug("a lease was not released and expires", "work", r.Work, "error", err)
+			}
+		}()
+	}
 	for first := r.AtOnce; ; first = false {
 		if !first {
 			select {
