@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -475,6 +477,24 @@ func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	asJSON[map[string]any](o, "webhooks", "remove", hook.Id)
 	if got := asJSON[adminapi.WebhookList](o, "webhooks", "list"); len(got.Items) != 1 {
 		t.Errorf("left are %+v", got.Items)
+	}
+}
+
+// What is registered is what the API and the shell offer.
+func TestStrategiesAreOffered(t *testing.T) {
+	o := newOperator(t)
+	o.contains(o.run("__complete", "rollouts", "create", "--strategy", ""), plan.Kinds()...)
+	for _, of := range []string{"StrategyKind", "Strategy", "FleetStrategy"} {
+		schema, err := adminapi.Schema(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fields, ok := schema["properties"].(map[string]any); ok {
+			schema = fields["kind"].(map[string]any)
+		}
+		if got, want := fmt.Sprint(schema["enum"]), fmt.Sprint(plan.Kinds()); got != want {
+			t.Errorf("%s offers %s, registered are %s", of, got, want)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // createRequest is adminapi.CreateRolloutRequest with a fleet.Plan.
@@ -119,7 +120,7 @@ version failed before are included. While a rollout is active,
 func (a *client) completePlan(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	_ = cmd.RegisterFlagCompletionFunc("agents", a.completeAgents)
-	_ = cmd.RegisterFlagCompletionFunc("strategy", completeWords([]string{"rolling", "canary", "all_at_once", "rings", "lockstep"}))
+	_ = cmd.RegisterFlagCompletionFunc("strategy", completeWords(plan.Kinds()))
 	_ = cmd.RegisterFlagCompletionFunc("canary-pick", completeWords([]string{"random", "stratified"}))
 }
 

@@ -162,7 +162,7 @@ const (
 // StrategyKind is the shape of a rollout.
 type StrategyKind string
 
-// Values of StrategyKind.
+// Strategies that are named outside their own file. Package plan has the list of all.
 const (
 	Rolling   StrategyKind = "rolling"
 	Canary    StrategyKind = "canary"

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
@@ -33,7 +35,13 @@ func newSource(dir string) (*source, error) {
 	own := reflect.TypeFor[adminapi.Call]().PkgPath()
 	module, _ := strings.CutSuffix(own, "/server/api/adminapi")
 	s := &source{module, filepath.Join(dir, "..", "..", ".."), map[string]bool{}, map[string]string{}, map[string][]string{}, map[string]string{}}
-	return s, s.readPackage(own)
+	if err := s.readPackage(own); err != nil {
+		return nil, err
+	}
+	// The strategies are those that are registered, whether or not a constant names them.
+	kind, err := s.key(reflect.TypeFor[fleet.StrategyKind]())
+	s.values[kind] = plan.Kinds()
+	return s, err
 }
 
 // key returns the name of a type. It reads the type's package, if that is of this module.

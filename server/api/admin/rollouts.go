@@ -198,7 +198,7 @@ const rolloutsRead = 100
 
 // rolloutsWith returns a page of the rollouts with one of these states and strategies; an empty list
 // means any. With a filter it reads all rollouts, of which there are some hundreds after years.
-func (h *Handlers) rolloutsWith(ctx context.Context, states []fleet.RolloutState, kinds []fleet.StrategyKind, offset, limit int) ([]fleet.Rollout, int, error) {
+func (h *Handlers) rolloutsWith(ctx context.Context, states []fleet.RolloutState, kinds []string, offset, limit int) ([]fleet.Rollout, int, error) {
 	if len(states)+len(kinds) == 0 {
 		return h.Rollouts.List(ctx, offset, limit)
 	}
@@ -209,7 +209,7 @@ func (h *Handlers) rolloutsWith(ctx context.Context, states []fleet.RolloutState
 			return nil, 0, err
 		}
 		for _, r := range some {
-			if (len(states) == 0 || slices.Contains(states, r.State)) && (len(kinds) == 0 || slices.Contains(kinds, r.Plan.Strategy.Kind)) {
+			if (len(states) == 0 || slices.Contains(states, r.State)) && (len(kinds) == 0 || slices.Contains(kinds, string(r.Plan.Strategy.Kind))) {
 				with = append(with, r)
 			}
 		}

@@ -274,7 +274,7 @@ type FleetStrategy struct {
 	// rolling: batch after batch (default); canary: a first batch is observed, and may need approval;
 	// rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all
 	// agents as one
-	Kind *FleetStrategyKind `json:"kind,omitempty"`
+	Kind *StrategyKind `json:"kind,omitempty"`
 	// Agents in a batch; default: batch_percent
 	BatchSize *int `json:"batch_size,omitempty" schema:"minimum=0"`
 	// Size of a batch as a percentage of all agents, rounded up; default: 10
@@ -293,18 +293,6 @@ type FleetStrategy struct {
 	// With lockstep: how long a phase may take, as a Go duration
 	Patience *string `json:"patience,omitempty" example:"10m0s"`
 }
-
-// FleetStrategyKind is a value of kind of FleetStrategy.
-type FleetStrategyKind string
-
-// Values of FleetStrategyKind.
-const (
-	FleetRolling   FleetStrategyKind = "rolling"
-	FleetCanary    FleetStrategyKind = "canary"
-	FleetAllAtOnce FleetStrategyKind = "all_at_once"
-	FleetRings     FleetStrategyKind = "rings"
-	FleetLockstep  FleetStrategyKind = "lockstep"
-)
 
 // FleetStrategyAway is a value of away of FleetStrategy.
 type FleetStrategyAway string

@@ -83,7 +83,7 @@ func (d Defaults) Check() error {
 	}
 	for _, kind := range Kinds() {
 		p := fleet.Plan{
-			Name: "defaults", Version: "1.0.0", Component: "component", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: kind},
+			Name: "defaults", Version: "1.0.0", Component: "component", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.StrategyKind(kind)},
 			Artifacts: []fleet.Artifact{{Runtime: fleet.RuntimeProcess, Checksum: "sha256:" + strings.Repeat("0", hexDigits["sha256:"])}},
 		}
 		p = WithDefaults(d.Apply(p))

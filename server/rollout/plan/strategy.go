@@ -76,27 +76,24 @@ func register(all ...Strategy) []registered {
 }
 
 // Kinds returns the names of all strategies.
-func Kinds() []fleet.StrategyKind {
-	kinds := make([]fleet.StrategyKind, len(strategies))
+func Kinds() []string {
+	kinds := make([]string, len(strategies))
 	for i := range strategies {
-		kinds[i] = strategies[i].traits.Kind
+		kinds[i] = string(strategies[i].traits.Kind)
 	}
 	return kinds
 }
 
 // KindList lists the names of all strategies for a sentence.
 func KindList() string {
-	names := make([]string, len(strategies))
-	for i, kind := range Kinds() {
-		names[i] = string(kind)
-	}
+	names := Kinds()
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // Known reports whether this version of Muster knows a strategy. A newer server may store one that it
 // does not.
-func Known(kind fleet.StrategyKind) bool { return slices.Contains(Kinds(), kind) }
+func Known(kind fleet.StrategyKind) bool { return slices.Contains(Kinds(), string(kind)) }
 
 // Of returns the strategy of a plan. Of one that this version does not know, only [CheckKnown] decides:
 // it is shown as if it went batch by batch.

@@ -114,7 +114,7 @@ func checkParts(ps *Problems, s *Spec) {
 	if s.Agent != nil {
 		checkDesired(ps, "spec.agent", *s.Agent)
 		if plan.Together(s.Strategy.Kind) {
-			ps.add("spec.strategy.kind", "is lockstep, which upgrades components only: declare agent in another object")
+			ps.add("spec.strategy.kind", "is %s, which upgrades components only: declare agent in another object", s.Strategy.Kind)
 		}
 	}
 	if len(s.Components) > maxComponents {

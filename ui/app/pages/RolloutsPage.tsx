@@ -17,8 +17,9 @@ import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
 import { committedPercent, doneText, rateText } from "~/util/board";
 import { failedText } from "~/util/rolloutCounts";
-import { isTab, kindWord, STATE_TABS, type RolloutsSearch } from "~/util/rolloutSearch";
+import { isTab, STATE_TABS, type RolloutsSearch } from "~/util/rolloutSearch";
 import { stopReason, waitsOf, waitTitle } from "~/util/rolloutText";
+import { strategies, strategyChoices } from "~/util/strategies";
 import classes from "./RolloutsPage.module.css";
 
 const route = getRouteApi("/shell/rollouts");
@@ -58,7 +59,7 @@ export function RolloutsPage() {
           </div>
           <MultiSelect
             className={classes.kind} aria-label="Strategy" placeholder={search.kind ? undefined : "All strategies"} clearable
-            data={Object.entries(kindWord).map(([value, label]) => ({ value, label }))} value={search.kind ?? []}
+            data={strategyChoices} value={search.kind ?? []}
             onChange={(kind) => show({ kind: kind.length > 0 ? (kind as StrategyKind[]) : undefined })}
           />
         </div>
@@ -90,7 +91,7 @@ function Name({ rollout: r }: { rollout: Rollout }) {
   return (
     <div>
       <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} inherit className={classes.name} title={r.plan.name}>{r.plan.name}</TextLink>
-      <div className={classes.sub}>{[kindWord[r.plan.strategy.kind] ?? r.plan.strategy.kind, r.plan.component ? `component ${r.plan.component}` : ""].filter(Boolean).join(" · ")}</div>
+      <div className={classes.sub}>{[strategies[r.plan.strategy.kind]?.label ?? r.plan.strategy.kind, r.plan.component ? `component ${r.plan.component}` : ""].filter(Boolean).join(" · ")}</div>
     </div>
   );
 }

@@ -3,10 +3,9 @@ import type { RolloutState, StrategyKind } from "~/api/types";
 import type { GridGroup } from "./gridClass";
 import { groupsFrom } from "./gridText";
 import { rolloutWord } from "./state";
+import { strategies } from "./strategies";
 
 export const ROLLOUT_STATES = Object.keys(rolloutWord) as RolloutState[];
-
-export const kindWord: Record<StrategyKind, string> = { rolling: "Rolling", canary: "Canary", rings: "Rings", all_at_once: "All at once", lockstep: "Lockstep" };
 
 export interface RolloutsSearch {
   state?: RolloutState[];
@@ -27,7 +26,7 @@ export interface BoardSearch {
 
 export function parseRolloutsSearch(raw: Record<string, unknown>): RolloutsSearch {
   const state = list(raw.state).filter((s): s is RolloutState => ROLLOUT_STATES.includes(s as RolloutState));
-  const kind = list(raw.kind).filter((k): k is StrategyKind => typeof k === "string" && k in kindWord);
+  const kind = list(raw.kind).filter((k): k is StrategyKind => typeof k === "string" && k in strategies);
   return compact({ state: state.length > 0 ? state : undefined, kind: kind.length > 0 ? kind : undefined, page: whole(raw.page, 2) });
 }
 

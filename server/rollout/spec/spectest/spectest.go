@@ -48,19 +48,12 @@ func JSON(t rapid.TB, v any) []byte {
 
 // words of a type, where other values mean nothing.
 var words = map[reflect.Type][]string{
-	reflect.TypeFor[fleet.StrategyKind]():   kindNames(),
+	reflect.TypeFor[fleet.StrategyKind]():   plan.Kinds(),
 	reflect.TypeFor[fleet.CanaryPick]():     {"random", "stratified"},
 	reflect.TypeFor[fleet.AwayMode]():       {"refuse", "exclude"},
 	reflect.TypeFor[fleet.RolloutState]():   {"running", "paused", "completed"},
 	reflect.TypeFor[spec.ConditionType]():   {"Ready", "Progressing", "Promoting", "Degraded", "Stalled"},
 	reflect.TypeFor[spec.ConditionStatus](): {"True", "False", "Unknown"},
-}
-
-func kindNames() (names []string) {
-	for _, kind := range plan.Kinds() {
-		names = append(names, string(kind))
-	}
-	return names
 }
 
 // texts are the other strings, with some that a conversion might take for something else.

@@ -4224,10 +4224,10 @@ export interface components {
             patience?: string;
         };
         /**
-         * @description A value of kind of FleetStrategy.
+         * @description A way to divide the targets into batches.
          * @enum {string}
          */
-        FleetStrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
+        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
         /** @description The first batch, with the kinds canary and rings. It is observed for twice health.wait. */
         FleetCanaryRule: {
             /** @description Number of canaries; default: 10, unless percent is given */
@@ -4764,11 +4764,6 @@ export interface components {
             away?: "refuse" | "exclude";
             patience?: components["schemas"]["Duration"];
         };
-        /**
-         * @description A way to divide the targets into batches.
-         * @enum {string}
-         */
-        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
         /** @description The first batch, which is observed before the others. */
         CanaryRule: {
             size?: number;

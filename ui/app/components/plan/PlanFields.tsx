@@ -4,18 +4,11 @@ import { useMemo } from "react";
 import { componentsQuery, packagesQuery } from "~/api/queries";
 import { partsOf, type PlanForm } from "~/util/planForm";
 import { versionsFor } from "~/util/planPreview";
-import { AmountField, Choices, Part, type Choice } from "./FormParts";
+import { strategyChoices } from "~/util/strategies";
+import { AmountField, Choices, Part } from "./FormParts";
 import { HostsField } from "./HostsField";
 import { checkField, errorOf, parallelField, StopPart, textField, TimePart, type FieldsProps } from "./LimitFields";
 import classes from "./Plan.module.css";
-
-const kinds: Choice[] = [
-  { value: "canary", label: "Canary", text: "A few hosts first, then batches." },
-  { value: "rolling", label: "Rolling", text: "Batch after batch." },
-  { value: "rings", label: "Rings", text: "By a label of the hosts, ring 0 first." },
-  { value: "lockstep", label: "Lockstep", text: "All switch together, or none does." },
-  { value: "all_at_once", label: "All at once", text: "Every host as soon as it can." },
-];
 
 /** The fields of a rollout's plan. What an empty field means is its placeholder. */
 export function PlanFields({ form: f, faults, disabled, onChange: set }: FieldsProps) {
@@ -40,7 +33,7 @@ export function PlanFields({ form: f, faults, disabled, onChange: set }: FieldsP
         <HostsField hosts={f.hosts} error={error("hosts")} disabled={disabled} onChange={(hosts) => set({ hosts })} />
       </Part>
       <Part title="Strategy">
-        <Choices label="Strategy" choices={kinds} value={f.kind} disabled={disabled} onChange={(kind) => set({ kind })} />
+        <Choices label="Strategy" choices={strategyChoices} value={f.kind} disabled={disabled} onChange={(kind) => set({ kind })} />
         {error("kind") ? <div className={classes.error}>{error("kind")}</div> : null}
         <div className={classes.fields}>
           {parts.canary ? <AmountField label="Canaries" value={f.canary} placeholder={f.spread ? "one of each kind" : "10"} error={error("canary")} disabled={disabled} onChange={(canary) => set({ canary })} /> : null}
