@@ -2,7 +2,7 @@ package app
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +18,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/agents/limit"
-	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 	"github.com/muster-fleet/muster/server/insight/webhook"
 	"github.com/muster-fleet/muster/server/node/debug"
 	"github.com/muster-fleet/muster/server/rollout/plan"
@@ -173,25 +173,21 @@ type RolloutDefaults struct{ plan.Defaults }
 // rolloutDefaults is their key.
 const rolloutDefaults = "rollouts.defaults"
 
-// UnmarshalYAML reads them by the names and the types of a plan in JSON, as requests are read.
+// UnmarshalYAML reads them by the names and the types of a plan in JSON, as files of plans are read.
 func (d *RolloutDefaults) UnmarshalYAML(n *yaml.Node) error {
-	var v any
-	if err := n.Decode(&v); err != nil {
+	v, err := strict.Typed(n)
+	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(v)
-	if err == nil {
-		err = httpapi.DecodeStrictJSON(bytes.NewReader(text), &d.Defaults)
+	_, faults := v.Into(&d.Defaults, strict.Options{})
+	problems := &yaml.TypeError{}
+	for _, f := range faults {
+		problems.Errors = append(problems.Errors, fmt.Sprintf("line %d: %s %s", cmp.Or(f.Line, n.Line), strings.TrimSuffix(rolloutDefaults+"."+f.Path, "."), f.Text))
 	}
-	if err == nil {
+	if len(faults) == 0 {
 		return nil
 	}
-	problem := fmt.Sprintf("line %d: %s %s", n.Line, rolloutDefaults, err)
-	var refused *fleet.Error
-	if errors.As(err, &refused) {
-		problem = fmt.Sprintf("line %d: %s%s %s", n.Line, rolloutDefaults, strings.TrimPrefix(refused.Field, "body"), refused.Message)
-	}
-	return &yaml.TypeError{Errors: []string{problem}}
+	return problems
 }
 
 func (d RolloutDefaults) check(bad func(key, format string, args ...any)) {

@@ -100,7 +100,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	root.AddCommand(a.newServer(), a.newAdminKey(), a.newCA(), a.newCAPin(), a.newLogin(), a.newStatus(), a.newDoctor(), a.newServers(), a.newAgents(), a.newComponents(), a.newActions(), a.newKeys(), a.newAdminKeys(), a.newPolicies(), a.newPackage(), a.newEvents(), a.newAudit(),
 		a.newRollouts(), a.newGroups(), a.newIncidents(), a.newAttention(), a.newViews(), a.newSettings(), a.newExposure(), a.newFreezes(), a.newManifests(), a.newWebhooks(), a.newStore(), a.newBackup(), a.newRestore(),
 		a.newApply(), a.newDiff(), a.newGet(), a.newDelete(), a.newWait(), a.newExplain(), a.newExport(), a.newFleets())
-	strict(root)
+	refuseUnknown(root)
 	return root
 }
 
@@ -128,9 +128,9 @@ func formatsOf(cmd *cobra.Command) []string {
 	return append([]string{"human", "json"}, strings.Fields(cmd.Annotations[moreFormats])...)
 }
 
-// strict turns wrong arguments and unknown commands below cmd into usage errors.
+// refuseUnknown turns wrong arguments and unknown commands below cmd into usage errors.
 // Cobra alone answers `muster agents lst` with the help text and exit code 0.
-func strict(cmd *cobra.Command) {
+func refuseUnknown(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(c *cobra.Command, args []string) error {
@@ -148,7 +148,7 @@ func strict(cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		strict(sub)
+		refuseUnknown(sub)
 	}
 }
 

@@ -126,6 +126,7 @@ func TestPlanFileErrorsNameTheLine(t *testing.T) {
 		"failure:\n  percent: NaN%":                       `failure.percent is "NaN%", want a number`,
 		"failure: { percent: .inf }":                      `failure.percent is ".inf", want a number`,
 		"strategy: rolling":                               "strategy is not a mapping, want keys such as kind, ",
+		"name: [x]\nlimits:\n  max_parallel: many\n":      "plan.yaml:1: name is a mapping or a list, want a text\nplan.yaml:3: limits.max_parallel is \"many\", want a whole number",
 	} {
 		if _, err := parsed(t, text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q gives %v\nwant %q", text, err, says)
@@ -172,12 +173,13 @@ func TestLocateAddsTheLineOfTheRefusedField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for message, want := range map[string]string{
-		"[request body.plan.strategy.canary.size]: is -1": "plan.yaml:5: strategy.canary.size: is -1",
-		"[request body.plan.limits.per[0].max]: is 0":     "plan.yaml:9: limits.per[0].max: is 0",
-		"[request body.plan.select]: is empty":            "plan.yaml:1: select: is empty", // not in the file
-		"[request body.plan]: is odd":                     "plan.yaml:1: the plan: is odd",
-		"rollout r1 has the policy web":                   "rollout r1 has the policy web",
-		"[request body.why]: has 3000 bytes":              "why: has 3000 bytes",
+		"[request body.plan.strategy.canary.size]: is -1":                               "plan.yaml:5: strategy.canary.size: is -1",
+		"[request body.plan.limits.per[0].max]: is 0":                                   "plan.yaml:9: limits.per[0].max: is 0",
+		"[request body.plan.select]: is empty":                                          "plan.yaml:1: select: is empty", // not in the file
+		"[request body.plan]: is odd":                                                   "plan.yaml:1: the plan: is odd",
+		"rollout r1 has the policy web":                                                 "rollout r1 has the policy web",
+		"[request body.why]: has 3000 bytes":                                            "why: has 3000 bytes",
+		"[request body.plan.name]: is odd\n[request body.plan.limits.per[0].max]: is 0": "plan.yaml:1: name: is odd\nplan.limits.per[0].max: is 0",
 	} {
 		if got := f.locate(refuse(400, message, nil)).Error(); got != want {
 			t.Errorf("%s becomes %q, want %q", message, got, want)
@@ -390,13 +392,16 @@ func missingKeys(n *yaml.Node, t reflect.Type, at string) (missing []string) {
 	if t.Kind() != reflect.Struct || t == reflect.TypeOf(time.Time{}) {
 		return nil
 	}
-	for _, key := range keysOf(t) {
+	for _, field := range reflect.VisibleFields(t) {
+		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if key == "" {
+			continue
+		}
 		below := child(n, key)
 		if below == nil {
 			missing = append(missing, strings.TrimPrefix(at+"."+key, "."))
 			continue
 		}
-		field, _ := fieldOf(t, key)
 		missing = append(missing, missingKeys(below, field.Type, at+"."+key)...)
 	}
 	return missing

@@ -146,7 +146,7 @@ func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 }
 
 // checkZeros refuses flags that are given as zero where a plan without the value has a default,
-// as everything that decodes plans does; see fleet.CheckGiven.
+// as everything that decodes plans does; see package strict.
 func (p *planFlags) checkZeros(given func(string) bool) error {
 	for _, f := range []struct {
 		name string

@@ -147,12 +147,15 @@ func (r *refusal) Error() string {
 // requestField matches how the API names an invalid field of a request.
 var requestField = regexp.MustCompile(`(?s)^\[request (?:body|query|params)\.?([^\]]*?(?:\[\d+\][^\]]*?)*)\]: (.*)$`)
 
+// furtherField matches how a line about another field begins.
+var furtherField = regexp.MustCompile(`(?m)^\[request (?:body|query|params)\.?([^\]]*?(?:\[\d+\][^\]]*?)*)\]: `)
+
 // refuse makes a refusal, without the prefixes and Kibana's words that the API writes for
 // its own clients.
 func refuse(status int, message string, body []byte) *refusal {
 	r := &refusal{status: status, message: message, body: body}
 	if m := requestField.FindStringSubmatch(message); m != nil {
-		r.field, r.message = m[1], m[2]
+		r.field, r.message = m[1], furtherField.ReplaceAllString(m[2], "$1: ")
 	}
 	r.message = strings.Replace(r.message, "Kuery is malformed: ", "the query cannot be parsed: ", 1)
 	return r

@@ -2,13 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 )
 
 // yamlFile is an operator's file in YAML, of which a request is made. The Go type of its
@@ -72,16 +70,17 @@ func (f *yamlFile) parse(b []byte, into any) error {
 		return fmt.Errorf("%s: has more than one document, want one %s", f.name, f.what)
 	}
 	f.root = doc.Content[0]
-	v, err := f.value(f.root, reflect.TypeOf(into).Elem(), "")
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(v)
+	value, err := strict.Typed(f.root)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
+	_, faults := value.Into(into, strict.Options{})
+	var lines []string
+	for _, fault := range faults {
+		lines = append(lines, fmt.Sprintf("%s:%d: %s %s", f.name, cmp.Or(fault.Line, f.root.Line), firstOf(fault.Path, "the "+f.what), fault.Text))
+	}
+	if len(lines) > 0 {
+		return errors.New(strings.Join(lines, "\n"))
 	}
 	return nil
 }
@@ -95,129 +94,6 @@ func notYAML(name string, err error) error {
 		return fmt.Errorf("%s:%s: is not YAML: %s", name, m[1], strings.TrimPrefix(text, m[0]))
 	}
 	return fmt.Errorf("%s: is not YAML: %s", name, strings.TrimPrefix(text, "yaml: "))
-}
-
-// errorAt returns an error about a node: with its file, its line, and at, its path.
-func (f *yamlFile) errorAt(n *yaml.Node, at, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %s %s", f.name, n.Line, firstOf(at, "the "+f.what), fmt.Sprintf(format, args...))
-}
-
-// value converts the node at a path to a value whose JSON a field of type t accepts.
-func (f *yamlFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch {
-	case n.Kind == yaml.AliasNode:
-		return nil, f.errorAt(n, at, "is a YAML alias: write the value out")
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		return nil, nil //nolint:nilnil // a key without a value is left out
-	}
-	if own, ok := reflect.New(t).Interface().(json.Unmarshaler); ok {
-		text, _ := json.Marshal(n.Value)
-		if n.Kind != yaml.ScalarNode || own.UnmarshalJSON(text) != nil {
-			want := "a time such as 2026-01-31T12:00:00Z"
-			if t == reflect.TypeOf(fleet.Duration(0)) {
-				want = "a duration such as 10m"
-			}
-			return nil, f.errorAt(n, at, "is %q, want %s", n.Value, want)
-		}
-		return json.RawMessage(text), nil
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		return f.mapping(n, t, at)
-	case reflect.Slice:
-		if n.Kind != yaml.SequenceNode {
-			return nil, f.errorAt(n, at, "is not a list, want one such as [a, b]")
-		}
-		out := []any{}
-		for i, child := range n.Content {
-			v, err := f.value(child, t.Elem(), fmt.Sprintf("%s[%d]", at, i))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, v)
-		}
-		return out, nil
-	}
-	if n.Kind != yaml.ScalarNode {
-		return nil, f.errorAt(n, at, "is a mapping or a list, want %s", kindWords[t.Kind()])
-	}
-	if t.Kind() == reflect.String {
-		return n.Value, nil
-	}
-	v := reflect.New(t)
-	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
-	whole := t.Kind() == reflect.Bool || t.Kind() == reflect.Float64 || n.Tag == "!!int" // yaml cuts 1.5 to 1
-	if quoted || !whole || n.Decode(v.Interface()) != nil || v.Elem().CanFloat() && math.IsNaN(v.Elem().Float()-v.Elem().Float()) {
-		return nil, f.errorAt(n, at, "is %q, want %s", n.Value, kindWords[t.Kind()])
-	}
-	return v.Interface(), nil
-}
-
-var kindWords = map[reflect.Kind]string{
-	reflect.String: "a text", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
-}
-
-// mapping converts a mapping to the value of a struct or of a map.
-func (f *yamlFile) mapping(n *yaml.Node, t reflect.Type, at string) (any, error) {
-	if n.Kind != yaml.MappingNode {
-		return nil, f.errorAt(n, at, "is not a mapping, want keys such as %s", strings.Join(keysOf(t), ", "))
-	}
-	out := map[string]any{}
-	for i := 0; i < len(n.Content); i += 2 {
-		key, child := n.Content[i], n.Content[i+1]
-		below := strings.TrimPrefix(at+"."+key.Value, ".")
-		if _, ok := out[key.Value]; ok {
-			return nil, f.errorAt(key, below, "is given twice")
-		}
-		field, known := fieldOf(t, key.Value)
-		if t.Kind() == reflect.Map {
-			field.Type = t.Elem()
-		} else if !known {
-			return nil, f.errorAt(key, below, "is not a known key, want one of %s", strings.Join(keysOf(t), ", "))
-		}
-		v, err := f.value(child, field.Type, below)
-		if err != nil {
-			return nil, err
-		}
-		raw, err := json.Marshal(v)
-		if err != nil {
-			return nil, f.errorAt(child, below, "cannot be sent: %v", err)
-		}
-		if err := fleet.CheckGiven(field, raw); err != nil {
-			return nil, f.errorAt(child, below, "%v", err)
-		}
-		out[key.Value] = v
-	}
-	return out, nil
-}
-
-// fieldOf returns the field of a struct that has a name in JSON.
-func fieldOf(t reflect.Type, name string) (_ reflect.StructField, ok bool) {
-	if t.Kind() != reflect.Struct {
-		return reflect.StructField{}, false
-	}
-	for _, f := range reflect.VisibleFields(t) {
-		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name && name != "" {
-			return f, true
-		}
-	}
-	return reflect.StructField{}, false
-}
-
-// keysOf returns the JSON names of a struct's fields, in order.
-func keysOf(t reflect.Type) (names []string) {
-	if t.Kind() != reflect.Struct {
-		return []string{"name: [value]"}
-	}
-	for _, f := range reflect.VisibleFields(t) {
-		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" { // an embedded struct has none
-			names = append(names, key)
-		}
-	}
-	return names
 }
 
 // locate adds file and line to a refusal that names a field of what the file holds.

@@ -7,7 +7,7 @@ import "time"
 // started. Absent values mean the defaults below.
 //
 // Each number and duration has a tag zero. Where zero stands for an absent value, a zero that
-// somebody wrote is refused: who asks for no wait must not get the default. See CheckGiven.
+// somebody wrote is refused: who asks for no wait must not get the default. See package strict.
 type Plan struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`

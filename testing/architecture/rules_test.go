@@ -218,7 +218,7 @@ var bans = []ban{
 		reason: "agents and operators have different listeners, credentials and versions: neither API is made of the other",
 	},
 	{
-		from: []string{"server/api/httpapi"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/wire/agentapi"},
+		from: []string{"server/api/httpapi"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/fleet/strict", "//server/wire/agentapi"},
 		reason: "it has what both APIs share: errors of authentication, limits, the table from error kind to status",
 	},
 	{
@@ -276,7 +276,7 @@ var bans = []ban{
 	only("github.com/spf13/cobra", "flags end at the programs; packaging/release writes the manual from them, and testing/docs/reference a page", "agent", "packaging/release", "server/cli/...", "testing/docs/reference", "testing/flaghelp", "testing/loadtest"),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
 	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),
-	only("gopkg.in/yaml.v3", "YAML is only for files that people write: manifests, configurations, the specification of the API, and the config_yaml of an output", "packaging/manifest", "agent/config", "server/app", "server/cli/...", "packaging/yamltext", "server/api/admin", "server/agents/policy", "server/rollout/spec", "server/api/adminapi", "server/rollout/upgrademanifest", "testing/crd", "testing/openapi"),
+	only("gopkg.in/yaml.v3", "YAML is only for files that people write: manifests, configurations, the specification of the API, and the config_yaml of an output", "packaging/manifest", "agent/config", "server/app", "server/cli/...", "packaging/yamltext", "server/api/admin", "server/agents/policy", "server/fleet/strict", "server/rollout/spec", "server/api/adminapi", "server/rollout/upgrademanifest", "testing/crd", "testing/openapi"),
 	only("github.com/prometheus/client_golang", "one package has the metrics; the others publish events", "server/insight/metrics"),
 	only("github.com/HdrHistogram/hdrhistogram-go", "a distribution is generator.Latency, which can be merged from several processes", "testing/loadtest/generator"),
 	only("log", "one way to log: log/slog, with attributes", support),

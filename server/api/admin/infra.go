@@ -1,13 +1,8 @@
 package admin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"maps"
 	"net/http"
-	"reflect"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -15,6 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 )
 
 // routeInfra adds the routes of the objects that agents' policies are made from.
@@ -104,32 +100,26 @@ type objectPage[T any] struct {
 
 // decodeFields reads the fields of an object, and checks that those of T have its types.
 func decodeFields[T any](c *gin.Context) (infra.Fields, error) {
+	body, err := httpapi.ReadBody(c, maxBody)
+	if err != nil {
+		return nil, err
+	}
 	var given infra.Fields
-	if err := decode(c, &given); err != nil {
+	if err := httpapi.DecodeStrictJSON(body, &given, strict.Options{}); err != nil {
 		return nil, err
 	}
 	if given == nil {
 		return nil, fleet.FieldError("body", "expected a plain object value, but found [null] instead.")
 	}
-	// Package infra names the unknown fields of the object itself, which depend on its type.
-	known := maps.Clone(given)
-	fields := fieldNames(reflect.TypeFor[T]())
-	maps.DeleteFunc(known, func(name string, _ json.RawMessage) bool { return !fields[name] })
-	plain, err := json.Marshal(known)
+	// Package infra moves secrets, and refuses the fields that an object of its type must not have.
+	err = httpapi.DecodeStrictJSON(body, new(T), strict.Options{Unknown: func(path, name string, known []string) (string, bool) {
+		if path == name {
+			return "definition for this key is missing", name == "secrets"
+		}
+		return httpapi.UnknownKey(path, name, known)
+	}})
 	if err != nil {
 		return nil, err
 	}
-	if err := httpapi.DecodeStrictJSON(bytes.NewReader(plain), new(T)); err != nil {
-		return nil, err
-	}
 	return given, nil
-}
-
-func fieldNames(t reflect.Type) map[string]bool {
-	out := map[string]bool{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		out[name] = true
-	}
-	return out
 }

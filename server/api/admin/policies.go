@@ -1,10 +1,10 @@
 package admin
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -281,24 +282,18 @@ func decodePolicy(c *gin.Context, v any) (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := httpapi.DecodeStrictJSON(bytes.NewReader(body), v); err != nil {
+	err = httpapi.DecodeStrictJSON(body, v, strict.Options{Null: func(path string) string {
+		if strings.ContainsAny(path, ".[") || slices.Contains(nullable, path) {
+			return ""
+		}
+		return "is null: leave it out"
+	}})
+	if err != nil {
 		return nil, err
 	}
 	// As stores return it: the same values with other spaces are no change.
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, body); err != nil {
-		return nil, err
-	}
 	var given map[string]json.RawMessage
-	if err := httpapi.UnmarshalJSON(compact.Bytes(), &given); err != nil {
-		return nil, err
-	}
-	for name, raw := range given {
-		if string(raw) == "null" && !slices.Contains(nullable, name) {
-			return nil, fleet.FieldError("body."+name, "is null: leave it out")
-		}
-	}
-	return given, nil
+	return given, httpapi.DecodeStrictJSON(body, &given, strict.Options{})
 }
 
 // editPolicy sets the fields of a policy that a request gives; null sets the zero value. It
@@ -316,7 +311,7 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 		p.InactivityTimeout = seconds
 		changed = append(changed, "inactivity_timeout")
 	}
-	for name, field := range map[string]any{
+	fields := map[string]any{
 		"name": &p.Name, "namespace": &p.Namespace, "description": &p.Description, "space_ids": &p.SpaceIDs, "unenroll_timeout": &p.UnenrollTimeout,
 		"monitoring_enabled": &p.MonitoringEnabled, "keep_monitoring_alive": &p.KeepMonitoringAlive, "monitoring_pprof_enabled": &p.MonitoringPprof,
 		"monitoring_http": &p.MonitoringHTTP, "monitoring_diagnostics": &p.MonitoringDiagnostics, "data_output_id": &p.DataOutputID,
@@ -325,9 +320,10 @@ func editPolicy(p *fleet.Policy, given map[string]json.RawMessage) (changed []st
 		"advanced_settings": &p.AdvancedSettings, "overrides": &p.Overrides, "components": &p.Components, "is_protected": &p.Protected, "is_managed": &p.Managed,
 		"is_default": &p.Default, "is_default_fleet_server": &p.DefaultFleetServer, "has_fleet_server": &p.HasFleetServer,
 		"supports_agentless": &p.SupportsAgentless, "agentless": &p.Agentless,
-	} {
-		raw, ok := given[name]
-		if !ok {
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		raw, field := given[name], fields[name]
+		if field == nil { // it is no setting, such as force
 			continue
 		}
 		// A new value, so that nothing of the old one is left in it.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -108,10 +107,8 @@ func UnmarshalJSON(b []byte, v any) error {
 		badTime *time.ParseError
 	)
 	switch {
-	case errors.As(err, &wrong) && wrong.Field != "" && wrong.Err != nil: // of the right type but invalid, such as a string that is not base64
-		return fleet.FieldError("body."+fieldPath(wrong.Field), "%w", wrong.Err)
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return fleet.FieldError("body."+fieldPath(wrong.Field), "is a JSON %s, want %s", wrong.Value, jsonType(wrong.Type))
+		return fleet.FieldError("body."+fieldPath(wrong.Field), "%s", typeError(wrong))
 	case errors.As(err, &wrong):
 		return fleet.FieldError("body", "is a JSON %s, want an object", wrong.Value)
 	case errors.As(err, &badTime):
@@ -157,23 +154,4 @@ func fieldPath(dotted string) string {
 		path.WriteString(name)
 	}
 	return path.String()
-}
-
-// jsonType names a type in terms of JSON.
-func jsonType(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return jsonType(t.Elem())
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice, reflect.Array:
-		return "a list"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	}
-	return "a whole number"
 }

@@ -1,123 +1,90 @@
 package httpapi
 
 import (
-	"encoding/json"
+	"cmp"
+	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json/jsontext"
+	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 )
 
 // DecodeStrict is Decode for bodies in which an unknown key is an error: a misspelt key of
 // a plan must not disable a limit. Errors name keys and values by their path.
 func DecodeStrict(c *gin.Context, limit int64, v any) error {
-	return DecodeStrictJSON(http.MaxBytesReader(c.Writer, c.Request.Body, limit), v)
-}
-
-// DecodeStrictJSON reads a single JSON value into v and refuses unknown keys.
-func DecodeStrictJSON(r io.Reader, v any) error {
-	b, err := ReadAll(r)
+	b, err := ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
 	if err != nil {
 		return err
 	}
-	var raw json.RawMessage
-	if err := UnmarshalJSON(b, &raw); err != nil {
-		return err
-	}
-	if err := checkKeys("body", raw, reflect.TypeOf(v)); err != nil {
-		return err
-	}
-	return UnmarshalJSON(b, v)
+	return DecodeStrictJSON(b, v, strict.Options{})
 }
 
-// checkKeys returns an error for the first key, in alphabetical order, that t has no field
-// for, for the first value that the UnmarshalJSON of its type refuses, since encoding/json
-// does not name their path, or for the first zero that its field refuses.
-func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// DecodeStrictJSON reads a single JSON value into v and refuses unknown keys. What o leaves out has
+// the words of the APIs.
+func DecodeStrictJSON(b []byte, v any, o strict.Options) error {
+	value, err := strict.JSON(b, jsontext.AllowInvalidUTF8(true)) // as UnmarshalJSON
+	if err != nil {
+		return cmp.Or(checkSyntax(b), error(fleet.FieldError("body", "%w", err)))
 	}
-	if string(raw) == "null" {
-		return nil
+	if o.Unknown == nil {
+		o.Unknown = UnknownKey
 	}
-	if u, ok := reflect.New(t).Interface().(json.Unmarshaler); ok {
-		if err := u.UnmarshalJSON(raw); err != nil {
-			return fleet.FieldError(at, "%s", valueError(raw, err))
-		}
-		return nil
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		var in map[string]json.RawMessage
-		if json.Unmarshal(raw, &in) != nil {
-			return nil // UnmarshalJSON reports the wrong type
-		}
-		fields := fieldsOf(t)
-		for _, name := range slices.Sorted(maps.Keys(in)) {
-			field, known := fields[name]
-			if t.Kind() == reflect.Map {
-				field.Type = t.Elem()
-			} else if !known {
-				return fleet.FieldError(at+"."+name, "is not a known key%s", hint(name, fields))
-			}
-			if err := checkKeys(at+"."+name, in[name], field.Type); err != nil {
-				return err
-			}
-			if err := fleet.CheckGiven(field, in[name]); err != nil {
-				return fleet.FieldError(at+"."+name, "%w", err)
-			}
-		}
-	case reflect.Slice:
-		var in []json.RawMessage
-		if json.Unmarshal(raw, &in) != nil {
-			return nil
-		}
-		for i, item := range in {
-			if err := checkKeys(fmt.Sprintf("%s[%d]", at, i), item, t.Elem()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	o.Wrong = wrongType
+	_, faults := value.Into(v, o)
+	return faultsOf(faults)
 }
 
-// valueError returns the message for a value that its type refuses: that of a duration as
-// it is, and for a time another one, since its own names a Go layout.
-func valueError(raw json.RawMessage, err error) string {
-	if strings.HasPrefix(err.Error(), "is ") {
+// UnknownKey has the words for an unknown key.
+func UnknownKey(_, name string, known []string) (string, bool) {
+	return "is not a known key" + strict.Hint(name, slices.Sorted(slices.Values(known)), false), false
+}
+
+// faultsOf returns an error about all faults of a body, nil if there is none: the first is the
+// error's, and each other has a line.
+func faultsOf(faults []strict.Fault) error {
+	var first *fleet.Error
+	for _, f := range faults {
+		at := "body"
+		if f.Path != "" {
+			at = strings.Replace("body."+f.Path, ".[", "[", 1)
+		}
+		e := fleet.FieldError(at, "%s", f.Text)
+		if first == nil {
+			first = e
+			continue
+		}
+		first.Message += "\n" + e.Error()
+	}
+	if first == nil {
+		return nil
+	}
+	return first
+}
+
+// wrongType has the words for a value of a wrong type: those of a duration are its own, and those
+// of a time would name a Go layout.
+func wrongType(v *strict.Value, _ reflect.Type, err error) string {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return typeError(wrong)
+	case strings.HasPrefix(err.Error(), "is "):
 		return err.Error()
 	}
-	return fmt.Sprintf("is %s, want a time such as 2026-01-31T12:00:00Z", raw)
+	return fmt.Sprintf("is %s, want a time such as 2026-01-31T12:00:00Z", v.JSON())
 }
 
-// fieldsOf returns a struct's fields by their JSON names.
-func fieldsOf(t reflect.Type) map[string]reflect.StructField {
-	if t.Kind() != reflect.Struct {
-		return nil
+func typeError(wrong *json.UnmarshalTypeError) string {
+	if wrong.Err != nil { // of the right type but invalid, such as a string that is not base64
+		return wrong.Err.Error()
 	}
-	out := map[string]reflect.StructField{}
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			out[name] = f
-		}
-	}
-	return out
-}
-
-// hint suggests a key for an unknown one, or lists all.
-func hint(name string, fields map[string]reflect.StructField) string {
-	known := slices.Sorted(maps.Keys(fields))
-	for _, k := range known {
-		if strings.EqualFold(k, name) || strings.EqualFold(strings.ReplaceAll(k, "_", ""), strings.NewReplacer("-", "", "_", "").Replace(name)) {
-			return ": did you mean " + k + "?"
-		}
-	}
-	return ", want one of " + strings.Join(known, ", ")
+	return "is a JSON " + wrong.Value + ", want " + strict.Want(wrong.Type)
 }

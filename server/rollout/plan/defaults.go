@@ -135,7 +135,7 @@ func isServerDefault(p *fleet.Plan, path string) bool { return slices.Contains(p
 // defaultField is a field that may have a default.
 type defaultField struct {
 	path string // as in strategy.canary.size
-	zero string // what a zero means there; see fleet.CheckGiven
+	zero string // what a zero means there; see package strict
 	kind reflect.Kind
 }
 

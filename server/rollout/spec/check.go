@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
@@ -203,7 +204,7 @@ func checkPlans(ps *Problems, f *Fleet) {
 		if !errors.As(plan.Check(&p), &refused) {
 			continue
 		}
-		problem := Problem{PathOf(refused.Field), refused.Message}
+		problem := strict.Fault{Path: PathOf(refused.Field), Text: refused.Message}
 		if !slices.Contains(*ps, problem) {
 			*ps = append(*ps, problem)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/fleet/strict"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/spec"
@@ -139,10 +140,10 @@ func decode(name string, body []byte, mode spec.Mode) (in Object, version string
 	in.APIVersion, in.Kind, in.Status = spec.APIVersion, spec.Kind, spec.Status{}
 	problems := spec.Check(&in.Fleet)
 	if name != "" && in.Metadata.Name != "" && in.Metadata.Name != name {
-		problems = append(problems, spec.Problem{Path: "metadata.name", Text: fmt.Sprintf("is %q, but the request is for %q", in.Metadata.Name, name)})
+		problems = append(problems, strict.Fault{Path: "metadata.name", Text: fmt.Sprintf("is %q, but the request is for %q", in.Metadata.Name, name)})
 	}
 	if len(in.Written) == 0 {
-		problems = append(problems, spec.Problem{Path: "spec", Text: "is missing"})
+		problems = append(problems, strict.Fault{Path: "spec", Text: "is missing"})
 	}
 	return in, version, warnings, problems.Err()
 }
