@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -56,9 +54,7 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
 					fmt.Fprintf(w, "Requested: action %s\n", created.ActionId)
 				})
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			u, err := a.waitForUpload(ctx, cmd, id, created.ActionId, timeout)
+			u, err := a.waitForUpload(cmd, id, created.ActionId, timeout)
 			if err != nil {
 				return err
 			}
@@ -79,51 +75,29 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
 	return cmd
 }
 
-// waitForUpload prints the states of a request until its file is complete. While the
-// server does not answer, it retries.
-func (a *client) waitForUpload(ctx context.Context, cmd *cobra.Command, agentID, actionID string, timeout time.Duration) (adminapi.Upload, error) {
-	shown := ""
-	show := func(text string) {
-		if text != shown {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), text)
-		}
-		shown = text
-	}
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
-	for {
+// waitForUpload prints the states of a request until its file is complete.
+func (a *client) waitForUpload(cmd *cobra.Command, agentID, actionID string, timeout time.Duration) (u adminapi.Upload, err error) {
+	say := changes(cmd.ErrOrStderr())
+	err = poll(cmd, timeout, func(ctx context.Context) (bool, error) {
 		list, err := ask(ctx, a, adminapi.ListUploads, nil, agentID)
-		var refused *refusal
-		switch {
-		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-			return adminapi.Upload{}, err
-		case err != nil && ctx.Err() == nil:
-			show(err.Error())
-		}
-		for _, u := range list.Items {
-			if u.ActionId != actionID {
-				continue
-			}
-			switch u.Status {
-			case adminapi.UploadReady:
-				return u, nil
-			case adminapi.UploadInProgress:
-				show("waiting for the agent")
-			case adminapi.UploadAwaiting:
-				show("the agent is sending " + u.Name)
+		for _, u = range list.Items {
+			switch {
+			case u.ActionId != actionID:
+			case u.Status == adminapi.UploadReady:
+				return true, nil
+			case u.Status == adminapi.UploadInProgress:
+				say("", "waiting for the agent")
+			case u.Status == adminapi.UploadAwaiting:
+				say("", "the agent is sending "+u.Name)
 			default:
-				return u, fmt.Errorf("the agent has sent no diagnostics (%s): %s", u.Status, firstOf(deref(u.Error), "see its log"))
+				return true, fmt.Errorf("the agent has sent no diagnostics (%s): %s", u.Status, firstOf(deref(u.Error), "see its log"))
 			}
 		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return adminapi.Upload{}, ctx.Err()
-			}
-			return adminapi.Upload{}, fmt.Errorf("no diagnostics within %s (--timeout): the request stays for three hours, action %s", timeout, actionID)
-		case <-tick.C:
-		}
-	}
+		return false, err
+	}, func() error {
+		return fmt.Errorf("no diagnostics within %s (--timeout): the request stays for three hours, action %s", timeout, actionID)
+	}, nil)
+	return u, err
 }
 
 // saveUpload downloads a file to a new one, which only its owner may read.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"time"
@@ -107,50 +106,30 @@ const actionsRead = 100
 // waitForAction prints the progress of an action until every agent has answered it, and returns
 // an error unless all have done it. done says what they have done.
 func (a *client) waitForAction(cmd *cobra.Command, id, done string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-	defer cancel()
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
-	shown := ""
-	for {
+	say, state := changes(cmd.ErrOrStderr()), "the server has not answered"
+	return poll(cmd, timeout, func(ctx context.Context) (bool, error) {
 		list, err := ask(ctx, a, adminapi.ListActionStatus, url.Values{"perPage": {fmt.Sprint(actionsRead)}})
-		var refused *refusal
-		switch i := slices.IndexFunc(list.Items, func(s adminapi.ActionStatus) bool { return s.ActionId == id }); {
-		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-			return err
-		case err != nil:
-			shown = a.progress(cmd, shown, err.Error())
-		case i < 0:
-			return fmt.Errorf("action %s is not among the newest %d any more: see `muster actions list`", id, actionsRead)
-		default:
-			s := list.Items[i]
-			shown = a.progress(cmd, shown, fmt.Sprintf("%d of %d %s, %d failed", s.NbAgentsAck, s.NbAgentsActioned, done, s.NbAgentsFailed))
-			if s.Status == adminapi.INPROGRESS || s.Status == adminapi.ROLLOUTPASSED {
-				break
-			}
-			for _, e := range s.LatestErrors {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", firstOf(deref(e.Hostname), e.AgentId), e.Error)
-			}
-			if s.NbAgentsAck < s.NbAgentsActioned {
-				return fmt.Errorf("%d of %s not %s: the action is %s", s.NbAgentsActioned-s.NbAgentsAck, counted(s.NbAgentsActioned, "agent"), done, s.Status)
-			}
-			return nil
+		if err != nil {
+			return false, err
 		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return ctx.Err()
-			}
-			return fmt.Errorf("not done within %s (--timeout): %s; it continues: see `muster actions list`", timeout, shown)
-		case <-tick.C:
+		i := slices.IndexFunc(list.Items, func(s adminapi.ActionStatus) bool { return s.ActionId == id })
+		if i < 0 {
+			return true, fmt.Errorf("action %s is not among the newest %d any more: see `muster actions list`", id, actionsRead)
 		}
-	}
-}
-
-// progress prints a line of progress if it differs from the last one.
-func (a *client) progress(cmd *cobra.Command, shown, now string) string {
-	if now != shown {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), now)
-	}
-	return now
+		s := list.Items[i]
+		state = fmt.Sprintf("%d of %d %s, %d failed", s.NbAgentsAck, s.NbAgentsActioned, done, s.NbAgentsFailed)
+		say("", state)
+		if s.Status == adminapi.INPROGRESS || s.Status == adminapi.ROLLOUTPASSED {
+			return false, nil
+		}
+		for _, e := range s.LatestErrors {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", firstOf(deref(e.Hostname), e.AgentId), e.Error)
+		}
+		if s.NbAgentsAck < s.NbAgentsActioned {
+			return true, fmt.Errorf("%d of %s not %s: the action is %s", s.NbAgentsActioned-s.NbAgentsAck, counted(s.NbAgentsActioned, "agent"), done, s.Status)
+		}
+		return true, nil
+	}, func() error {
+		return fmt.Errorf("not done within %s (--timeout): %s; it continues: see `muster actions list`", timeout, state)
+	}, nil)
 }

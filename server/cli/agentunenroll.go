@@ -16,7 +16,6 @@ func (a *client) newAgentsUnenroll() *cobra.Command {
 		revoke    bool
 		force     bool
 		overLimit bool
-		why       string
 		dryRun    bool
 		yes       bool
 	)
@@ -44,7 +43,7 @@ Without a terminal, pass --yes to skip the question.`,
 			if ask && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the selection cannot be confirmed: check it with --dry-run, then add --yes")}
 			}
-			if overLimit && why == "" {
+			if overLimit && a.target.Why == "" {
 				return errNoWhy
 			}
 			args, err := a.agentIDs(cmd.Context(), args)
@@ -80,7 +79,7 @@ Without a terminal, pass --yes to skip the question.`,
 			created, err := call(cmd.Context(), a, adminapi.BulkUnenrollAgents, adminapi.BulkUnenrollRequest{
 				Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.UnenrollPreviewItem) string { return i.AgentId })),
 				IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force,
-				OverrideLimit: given(overLimit), Why: given(why),
+				OverrideLimit: given(overLimit),
 			})
 			if err != nil {
 				return err
@@ -99,7 +98,6 @@ Without a terminal, pass --yes to skip the question.`,
 	f.BoolVar(&revoke, "revoke", false, "unenrol at once, without acknowledgement: the agents' keys no longer work")
 	f.BoolVar(&force, "force", false, "also unenrol agents in a rollout, or with a managed policy")
 	f.BoolVar(&overLimit, "override-limit", false, "also more agents than admin.removals_per_hour; needs --why")
-	f.StringVar(&why, "why", "", "reason for the audit trail")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	f.BoolVarP(&yes, "yes", "y", false, "with --kuery: unenrol without asking for confirmation")
 	return cmd

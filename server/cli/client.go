@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,11 +18,15 @@ import (
 )
 
 // call sends a request of an operation to the resolved target, with the values of the parameters in
-// its path.
+// its path. A reason that the operator gives goes into the body, if that has one.
 func call[In, Out any](ctx context.Context, a *client, op adminapi.Operation[In, Out], in In, path ...string) (out Out, err error) {
 	t, err := a.target.resolve()
 	if err != nil {
 		return out, err
+	}
+	if why := reflect.Indirect(reflect.ValueOf(&in)).FieldByName("Why"); why.IsValid() {
+		why.Set(reflect.ValueOf(given(t.Why)))
+		t.Why = ""
 	}
 	b, err := json.Marshal(in)
 	if err != nil {
@@ -65,29 +71,26 @@ type request struct {
 	size   int64 // of the body; 0: unknown
 }
 
-// url returns the path and the query. It panics if the operation has no parameter of a name.
+// url returns the path and the query, with the reason of a change. It panics if the operation has no
+// parameter of a name.
 func (r request) url(t target) string {
 	for name := range r.query {
-		if !r.has(name) {
+		if !slices.ContainsFunc(r.call.Params, func(p adminapi.Param) bool { return p.InQuery() && p.Name == name }) {
 			panic("cli: " + r.call.ID + " has no parameter " + name)
 		}
 	}
-	path, q := r.call.URL(r.path...), r.query.Encode()
-	switch {
-	case t.Why == "" || r.call.Reads() || r.query.Has("why"):
-	case q == "":
-		q = url.Values{"why": {t.Why}}.Encode()
-	case r.has("why"):
-		q += "&" + url.Values{"why": {t.Why}}.Encode()
+	q := maps.Clone(r.query)
+	if t.Why != "" && !r.call.Reads() {
+		if q == nil {
+			q = url.Values{}
+		}
+		q.Set("why", t.Why)
 	}
-	if q == "" {
+	path := r.call.URL(r.path...)
+	if len(q) == 0 {
 		return path
 	}
-	return path + "?" + q
-}
-
-func (r request) has(name string) bool {
-	return slices.ContainsFunc(r.call.Params, func(p adminapi.Param) bool { return p.InQuery() && p.Name == name })
+	return path + "?" + q.Encode()
 }
 
 // do sends a request and returns the response. A status of 300 or more is an error.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -84,8 +83,8 @@ type reasoned[Item any] struct {
 
 func newReasoned[Item, Status, Preview any](a *client, d drafted[Item, Status, Preview], v reasoned[Item], more func(Item) string) *cobra.Command {
 	cmd := &cobra.Command{Use: v.name + " " + d.arg(), Short: v.short, Long: v.long}
-	return commanding(a, d, cmd, v.states, v.op, func(cmd *cobra.Command, _ []string) (req adminapi.WhyRequest, err error) {
-		if why, _ := cmd.Flags().GetString("why"); v.needsWhy != "" && why == "" {
+	return commanding(a, d, cmd, v.states, v.op, func(*cobra.Command, []string) (req adminapi.WhyRequest, err error) {
+		if v.needsWhy != "" && a.target.Why == "" {
 			err = &usageError{errors.New("--why is missing: " + v.needsWhy)}
 		}
 		return req, err
@@ -131,7 +130,6 @@ func (d drafted[Item, Status, Preview]) newStart(a *client, long string) (*cobra
 	var (
 		s      starting
 		accept bool
-		why    string
 	)
 	cmd := &cobra.Command{
 		Use:     "start " + d.arg(),
@@ -139,7 +137,7 @@ func (d drafted[Item, Status, Preview]) newStart(a *client, long string) (*cobra
 		Long:    long,
 		Example: fmt.Sprintf("  muster %ss start %s\n  muster %[1]ss start %[2]s --hash sha256:5f2a… --wait", d.noun, d.arg()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s.req.Why, s.req.AcceptDrift = &why, given(accept)
+			s.req.AcceptDrift = given(accept)
 			if s.req.Hash != "" {
 				return d.run(a, cmd, args[0], &s)
 			}
@@ -159,7 +157,6 @@ func (d drafted[Item, Status, Preview]) newStart(a *client, long string) (*cobra
 	f.StringVar(&s.req.Hash, "hash", "", "hash of the preview, sha256:…")
 	f.BoolVar(&accept, "accept-drift", false, "start even if the fleet has changed since the preview")
 	f.BoolVarP(&s.yes, "yes", "y", false, "without --hash: start without asking for confirmation")
-	whyFlag(cmd, &why)
 	s.follow.register(f, d.noun)
 	return d.of(cmd, []string{"draft"}), &s
 }
@@ -284,68 +281,38 @@ const clearScreen = "\x1b[H\x1b[2J"
 // follow follows until there is an outcome. While the server does not answer, it retries.
 // What is followed continues when nobody follows it.
 func (d drafted[Item, Status, Preview]) follow(a *client, cmd *cobra.Command, id string, follow following, print func(Status, time.Time)) error {
-	ctx := cmd.Context()
-	if follow.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, follow.timeout)
-		defer cancel()
-	}
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
 	interactive := isTerminal(cmd.InOrStdin())
-	lastError, last := "", "the server has not answered"
-	for {
+	last := "the server has not answered"
+	return poll(cmd, follow.timeout, func(ctx context.Context) (bool, error) {
 		got, err := ask(ctx, a, d.get, nil, id)
-		var refused *refusal
-		switch {
-		case ctx.Err() != nil:
-			return d.stopped(cmd.Context(), id, follow.timeout, last)
-		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-			return err
-		case err != nil:
-			if lastError != err.Error() {
-				lastError = err.Error()
-				last = lastError
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), lastError)
+		if err != nil {
+			if ctx.Err() == nil {
+				last = err.Error()
 			}
-		default:
-			lastError, last = "", d.line(got)
-			print(got, time.Now())
-			if code, text := d.outcome(got, interactive); text != "" {
-				if err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-					if code == 0 {
-						fmt.Fprintln(w, text)
-					}
-				}); err != nil || code == 0 {
-					return err
-				}
-				return &exitError{code, errors.New(text)}
+			return false, err
+		}
+		last = d.line(got)
+		print(got, time.Now())
+		code, text := d.outcome(got, interactive)
+		if text == "" {
+			return false, nil
+		}
+		err = a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+			if code == 0 {
+				fmt.Fprintln(w, text)
 			}
+		})
+		if err == nil && code != 0 {
+			err = &exitError{code, errors.New(text)}
 		}
-		select {
-		case <-ctx.Done():
-			return d.stopped(cmd.Context(), id, follow.timeout, last)
-		case <-tick.C:
-		}
-	}
-}
-
-// stopped is the error of follow after Ctrl-C or --timeout; last describes what was
-// followed, or why that is not known.
-func (d drafted[Item, Status, Preview]) stopped(ctx context.Context, id string, timeout time.Duration, last string) error {
-	if ctx.Err() != nil {
-		return &exitError{interrupted, fmt.Errorf("stopped following: %s %s continues. Follow it with `%s`, pause it with `%s --now`", d.noun, id, d.command("watch", id), d.command("pause", id))}
-	}
-	return fmt.Errorf("not ended within %s (%s): %s %s continues. Follow it with `%s`", timeout, last, d.noun, id, d.command("watch", id))
+		return true, err
+	}, func() error {
+		return fmt.Errorf("not ended within %s (%s): %s %s continues. Follow it with `%s`", follow.timeout, last, d.noun, id, d.command("watch", id))
+	}, &exitError{interrupted, fmt.Errorf("stopped following: %s %s continues. Follow it with `%s`, pause it with `%s --now`", d.noun, id, d.command("watch", id), d.command("pause", id))})
 }
 
 // linesOf returns a function that prints the line of what is followed whenever it changes.
 func linesOf[T any](w io.Writer, lineOf func(T) string) func(T, time.Time) {
-	shown := ""
-	return func(followed T, now time.Time) {
-		if line := lineOf(followed); line != shown {
-			shown = line
-			fmt.Fprintf(w, "%s  %s\n", now.Format(time.TimeOnly), line)
-		}
-	}
+	say := changes(w)
+	return func(followed T, _ time.Time) { say("", lineOf(followed)) }
 }

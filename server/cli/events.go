@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -44,13 +43,12 @@ func (a *client) followEvents(cmd *cobra.Command, last string) error {
 	said := ""
 	for {
 		err := a.readEvents(cmd, &last)
-		var refused *refusal
 		switch {
 		case cmd.Context().Err() != nil:
 			return nil // Ctrl-C is the way to end this command
 		case errors.Is(err, errReset):
 			return fmt.Errorf("%w: omit --after to start with the next event", err)
-		case errors.As(err, new(errOutput)), errors.Is(err, bufio.ErrTooLong), errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+		case errors.As(err, new(errOutput)), errors.Is(err, bufio.ErrTooLong), isFinal(err):
 			return err
 		case err == nil:
 			said = "" // it was connected

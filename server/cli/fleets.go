@@ -422,7 +422,6 @@ func rolloutRefs(rollouts []adminapi.FleetRolloutRef) string {
 }
 
 func (a *client) newFleetsResume() *cobra.Command {
-	var why string
 	cmd := &cobra.Command{
 		Use:   "resume NAME",
 		Short: "Resume an object that an order has suspended",
@@ -432,7 +431,7 @@ brings all of its agents to the spec again. A change of the spec resumes it too.
 		Args:              oneFleet,
 		ValidArgsFunction: a.completeFleets,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			raw, err := call(cmd.Context(), a, adminapi.Operation[adminapi.WhyRequest, json.RawMessage]{Call: adminapi.ResumeFleet.Call}, adminapi.WhyRequest{Why: &why}, args[0])
+			raw, err := call(cmd.Context(), a, adminapi.Operation[adminapi.WhyRequest, json.RawMessage]{Call: adminapi.ResumeFleet.Call}, adminapi.WhyRequest{}, args[0])
 			if err != nil {
 				return err
 			}
@@ -441,7 +440,6 @@ brings all of its agents to the spec again. A change of the spec resumes it too.
 			})
 		},
 	}
-	whyFlag(cmd, &why)
 	outputs(cmd, "yaml", "name")
 	return cmd
 }

@@ -155,29 +155,25 @@ not have it, and why. The exit code is
 }
 
 // awaitFleets waits until all objects have the condition, and prints how their states change.
-// It returns the objects as they are then, without those that are deleted. While the server does
-// not answer, it retries.
+// It returns the objects as they are then, without those that are deleted.
 func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condition, timeout time.Duration) (got []json.RawMessage, err error) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-	defer cancel()
-	shown := map[string]string{}
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
-	for {
+	say, last := changes(cmd.ErrOrStderr()), map[string]string{}
+	states := func() string {
+		return strings.Join(each(objects, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, last[o.name]) }), "; ")
+	}
+	err = poll(cmd, timeout, func(ctx context.Context) (bool, error) {
 		var waiting []awaitedFleet
 		stalled := 0
 		for _, o := range objects {
 			met, stuck, state, raw, err := a.checkFleet(ctx, o, c)
 			if err != nil {
-				return nil, err
+				return true, err
 			}
 			if ctx.Err() != nil && !met {
-				state = firstOf(shown[o.name], "the server has not answered")
+				state = firstOf(last[o.name], "the server has not answered")
 			}
-			if state != shown[o.name] {
-				shown[o.name] = state
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), o.name, state)
-			}
+			last[o.name] = state
+			say(o.name, state)
 			if stuck {
 				stalled++
 			}
@@ -192,24 +188,14 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 				fmt.Fprintf(cmd.OutOrStdout(), "fleet/%s %s\n", o.name, strings.ToLower(c.String()))
 			}
 		}
-		states := func() string {
-			return strings.Join(each(waiting, func(o awaitedFleet) string { return fmt.Sprintf("fleet/%s: %s", o.name, shown[o.name]) }), "; ")
+		if objects = waiting; len(objects) > 0 && stalled == len(objects) { // the others, if there were any, have the condition
+			return true, &exitError{exitStalled, fmt.Errorf("not %s, and nothing happens before somebody does something: %s", c, states())}
 		}
-		switch objects = waiting; {
-		case len(objects) == 0:
-			return got, nil
-		case stalled == len(objects): // the others, if there were any, have the condition
-			return nil, &exitError{exitStalled, fmt.Errorf("not %s, and nothing happens before somebody does something: %s", c, states())}
-		}
-		select {
-		case <-ctx.Done():
-			if cmd.Context().Err() != nil {
-				return nil, &exitError{interrupted, errors.New("stopped waiting; the server goes on: see `muster get fleets`")}
-			}
-			return nil, fmt.Errorf("not %s within %s (--timeout): %s; the server goes on", c, timeout, states())
-		case <-tick.C:
-		}
-	}
+		return len(objects) == 0, nil
+	}, func() error {
+		return fmt.Errorf("not %s within %s (--timeout): %s; the server goes on", c, timeout, states())
+	}, &exitError{interrupted, errors.New("stopped waiting; the server goes on: see `muster get fleets`")})
+	return got, err
 }
 
 // checkFleet is metBy for an object as it is now. raw is the object, nil if there is none. Only an
@@ -223,7 +209,7 @@ func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (m
 		return met, stuck, state, raw, nil
 	case errors.As(err, &refused) && refused.status == http.StatusNotFound && c.of == "":
 		return true, false, "is deleted", nil, nil
-	case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+	case isFinal(err):
 		return false, false, "", nil, err
 	}
 	return false, false, err.Error(), nil, nil

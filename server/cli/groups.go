@@ -83,7 +83,7 @@ var oneGroup = oneArg("one group id: `muster groups list` shows them")
 
 func (a *client) newGroupsCreate() *cobra.Command {
 	var (
-		name, why      string
+		name           string
 		preview, start bool
 		s              starting
 	)
@@ -110,14 +110,13 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if err := file.read(cmd, &plan); err != nil {
 				return err
 			}
-			got, err := call(cmd.Context(), a, adminapi.CreateGroup, adminapi.CreateGroupRequest{Plan: plan, Why: given(why)})
+			got, err := call(cmd.Context(), a, adminapi.CreateGroup, adminapi.CreateGroupRequest{Plan: plan})
 			if err != nil {
 				return file.locate(err)
 			}
 			id := got.Item.ID
 			switch {
 			case start:
-				s.req.Why = &why
 				return a.groupDrafts().previewAndRun(a, cmd, id, &s)
 			case preview:
 				return a.groupDrafts().showPreview(a, cmd, id, printGroupPreview)
@@ -132,7 +131,6 @@ previewed; without a terminal, pass --yes to skip the question.`,
 	f.BoolVar(&preview, "preview", false, "show what the draft would do")
 	f.BoolVar(&start, "start", false, "preview the group, ask for confirmation, and start it")
 	f.BoolVarP(&s.yes, "yes", "y", false, "start without asking for confirmation")
-	whyFlag(cmd, &why)
 	s.follow.register(f, "group")
 	return cmd
 }

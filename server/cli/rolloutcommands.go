@@ -198,9 +198,9 @@ func (a *client) targetsOf(cmd *cobra.Command, args []string) (req adminapi.Targ
 
 func (a *client) newRolloutsRollback() *cobra.Command {
 	var (
-		scope, why string
-		owner      takeOver
-		follow     following
+		scope  string
+		owner  takeOver
+		follow following
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback ROLLOUT --scope failed|all",
@@ -217,7 +217,7 @@ same rollout.`,
 				return &usageError{fmt.Errorf("--scope is %q, want failed (agents that failed) or all (also agents that succeeded)", scope)}
 			}
 			got, err := ordered(cmd, &owner, func(name *string) (adminapi.RolloutItem, error) {
-				return call(cmd.Context(), a, adminapi.RollbackRollout, adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), Why: &why, TakeOver: name}, args[0])
+				return call(cmd.Context(), a, adminapi.RollbackRollout, adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), TakeOver: name}, args[0])
 			})
 			if err != nil {
 				return err
@@ -230,7 +230,6 @@ same rollout.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&scope, "scope", "", "agents to roll back: failed or all (required)")
-	whyFlag(cmd, &why)
 	owner.flag(a, cmd)
 	follow.register(f, "rollout")
 	_ = cmd.RegisterFlagCompletionFunc("scope", completeWords([]string{"failed", "all"}))

@@ -267,10 +267,6 @@ func (a *client) newRolloutsDelete() *cobra.Command {
 	}, adminapi.DeleteRollout, saying[adminapi.ActionWord]("deleted"))
 }
 
-func whyFlag(cmd *cobra.Command, why *string) {
-	cmd.Flags().StringVar(why, "why", "", "reason for the audit trail")
-}
-
 // completeRollouts completes the ids of rollouts in these states, or of all if there are
 // none.
 func (a *client) completeRollouts(states ...string) cobra.CompletionFunc {

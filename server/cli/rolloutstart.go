@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -25,7 +24,7 @@ type createRequest struct {
 	Plan     *fleet.Plan `json:"plan,omitempty"`
 	From     string      `json:"from,omitempty"`
 	Failed   bool        `json:"failed,omitempty"`
-	Why      string      `json:"why,omitempty"`
+	Why      *string     `json:"why,omitempty"`
 	TakeOver *string     `json:"take_over,omitempty"`
 }
 
@@ -33,7 +32,6 @@ func (a *client) newRolloutsCreate() *cobra.Command {
 	var (
 		flags   planFlags
 		s       starting
-		why     string
 		preview bool
 		start   bool
 		from    string
@@ -62,7 +60,7 @@ version failed before are included. While a rollout is active,
 			if start && !s.yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
-			req := createRequest{Failed: failed, Why: why}
+			req := createRequest{Failed: failed}
 			var file planFile
 			switch {
 			case failed != (from != ""):
@@ -91,7 +89,6 @@ version failed before are included. While a rollout is active,
 				return file.locate(err)
 			}
 			if start {
-				s.req.Why = &why
 				return a.removeRefused(cmd, got.Item.ID, a.rolloutDrafts().previewAndRun(a, cmd, got.Item.ID, &s))
 			}
 			if preview {
@@ -110,7 +107,6 @@ version failed before are included. While a rollout is active,
 	f.BoolVar(&preview, "preview", false, "show what the draft would do")
 	f.BoolVar(&start, "start", false, "preview the rollout, ask for confirmation, and start it")
 	f.BoolVarP(&s.yes, "yes", "y", false, "start without asking for confirmation")
-	whyFlag(cmd, &why)
 	s.owner.flag(a, cmd)
 	s.follow.register(f, "rollout")
 	a.completePlan(cmd)
@@ -224,9 +220,8 @@ func (e errNothingToDo) Error() string { return e.text }
 // script that is repeated would otherwise leave one each time. After drift the draft stays, since the
 // operator may start it as it is now, and so does one whose start was not confirmed.
 func (a *client) removeRefused(cmd *cobra.Command, id string, err error) error {
-	var refused *refusal
 	nothing := errors.As(err, new(errNothingToDo))
-	if !nothing && !errors.As(err, new(errNoTargets)) && (!errors.As(err, &refused) || refused.status >= http.StatusInternalServerError || driftOf(err) != nil) {
+	if !nothing && !errors.As(err, new(errNoTargets)) && (!isFinal(err) || driftOf(err) != nil) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), removeTime)

@@ -16,7 +16,7 @@ type upgradeOrder struct {
 	component                               string // empty: the agents themselves
 	req                                     adminapi.ComponentUpgradeRequest
 	selection                               agentSelection
-	source, why                             string
+	source                                  string
 	force, dryRun, overFreeze, overExposure bool
 	later                                   scheduleFlags
 	wait                                    waitFlags
@@ -92,7 +92,6 @@ func (u *upgradeOrder) flags(a *client, cmd *cobra.Command, force, until string)
 	f.BoolVar(&u.force, "force", false, force)
 	f.BoolVar(&u.overFreeze, "override-freeze", false, "also during a freeze; needs --why")
 	f.BoolVar(&u.overExposure, "override-exposure", false, "also beyond the exposure budget; needs --why")
-	f.StringVar(&u.why, "why", "", "reason for the audit trail")
 	f.BoolVar(&u.dryRun, "dry-run", false, "show what would happen and change nothing")
 	u.later.flags(f)
 	u.owner.flag(a, cmd)
@@ -106,7 +105,7 @@ func (u *upgradeOrder) run(a *client, cmd *cobra.Command, names []string) error 
 	if req.Version == "" {
 		return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
 	}
-	if (u.overFreeze || u.overExposure) && u.why == "" {
+	if (u.overFreeze || u.overExposure) && a.target.Why == "" {
 		return errNoWhy
 	}
 	start, over, err := u.later.times(u.wait, time.Now())
@@ -115,7 +114,7 @@ func (u *upgradeOrder) run(a *client, cmd *cobra.Command, names []string) error 
 	}
 	req.StartTime, req.RolloutDurationSeconds = start, over
 	req.SourceUri, req.Force, req.OverrideFreeze, req.OverrideExposure = given(u.source), given(u.force), given(u.overFreeze), given(u.overExposure)
-	req.Why, req.TakeOver = given(u.why), given(u.owner.name)
+	req.TakeOver = given(u.owner.name)
 	ids, err := a.agentIDs(cmd.Context(), names)
 	if err != nil {
 		return err
@@ -192,7 +191,7 @@ func (u *upgradeOrder) order(a *client, cmd *cobra.Command) (adminapi.BulkAction
 	return call(cmd.Context(), a, adminapi.BulkUpgradeAgents, adminapi.BulkUpgradeRequest{
 		Agents: r.Agents, IncludeInactive: r.IncludeInactive, Version: r.Version, SourceUri: r.SourceUri, Force: r.Force,
 		StartTime: r.StartTime, RolloutDurationSeconds: r.RolloutDurationSeconds,
-		OverrideFreeze: r.OverrideFreeze, OverrideExposure: r.OverrideExposure, TakeOver: r.TakeOver, Why: r.Why,
+		OverrideFreeze: r.OverrideFreeze, OverrideExposure: r.OverrideExposure, TakeOver: r.TakeOver,
 	})
 }
 

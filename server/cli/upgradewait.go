@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
-
-// waitInterval is how often --wait polls: phases of an upgrade last seconds.
-const waitInterval = time.Second
 
 // awaited is an agent whose upgrade or rollback --wait follows.
 type awaited struct {
@@ -163,9 +159,7 @@ func reasonFollows(g adminapi.Agent) bool {
 
 // waitFor waits for all agents, and returns an error unless each reaches its target.
 func (a *client) waitFor(cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-	defer cancel()
-	failed, err := a.waitForUpgrades(ctx, cmd, agents, timeout, end)
+	failed, err := a.waitForUpgrades(cmd, agents, timeout, end)
 	if err == nil && failed > 0 {
 		err = fmt.Errorf("%d of %s %s: see %s", failed, counted(len(agents), "agent"), end.failed, end.seeFailed)
 	}
@@ -176,11 +170,9 @@ func (a *client) waitFor(cmd *cobra.Command, agents []awaited, timeout time.Dura
 // ended. An upgrade ends with its watch, not with its acknowledgement: until then the
 // watcher can roll it back. While the server does not answer, it retries.
 // waitForUpgrades returns how many agents did not reach their target.
-func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) (failed int, err error) {
-	logPhase := func(host, phase string) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
-	}
-	waiting := map[string]string{} // agent id to the phase last shown
+func (a *client) waitForUpgrades(cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) (failed int, err error) {
+	say := changes(cmd.ErrOrStderr())
+	waiting := map[string]string{} // agent id to its last phase
 	target, host := map[string]string{}, map[string]string{}
 	for _, one := range agents {
 		host[one.id] = firstOf(one.host, one.id)
@@ -189,33 +181,27 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 			continue
 		}
 		failed++
-		logPhase(host[one.id], one.refused)
+		say(host[one.id], one.refused)
 	}
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
-	for {
-		for id, shown := range waiting {
+	err = poll(cmd, timeout, func(ctx context.Context) (bool, error) {
+		for id := range waiting {
 			got, err := ask(ctx, a, adminapi.GetAgent, nil, id)
-			var refused *refusal
 			switch {
-			case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-				return failed, err
+			case isFinal(err):
+				return false, err
 			case err != nil:
-				if ctx.Err() == nil && shown != err.Error() {
-					logPhase(host[id], err.Error())
+				if ctx.Err() == nil {
 					waiting[id] = err.Error()
+					say(host[id], err.Error())
 				}
 				continue
 			}
 			phase, over, good := end.outcome(got.Item, target[id])
-			if shown != phase {
-				if strings.HasPrefix(phase, watching) {
-					logPhase(hostname(got.Item), phase+" (for ten minutes by default)")
-				} else {
-					logPhase(hostname(got.Item), phase)
-				}
-				waiting[id] = phase
+			waiting[id] = phase
+			if strings.HasPrefix(phase, watching) {
+				phase += " (for ten minutes by default)"
 			}
+			say(host[id], phase)
 			if over {
 				delete(waiting, id)
 			}
@@ -223,19 +209,12 @@ func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents
 				failed++
 			}
 		}
-		if len(waiting) == 0 {
-			return failed, nil
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return failed, ctx.Err()
-			}
-			return failed, fmt.Errorf("%d of %s not done within %s (--timeout): %s; it continues: see %s",
-				len(waiting), counted(len(agents), "agent"), timeout, describeWaiting(waiting, host), end.see)
-		case <-tick.C:
-		}
-	}
+		return len(waiting) == 0, nil
+	}, func() error {
+		return fmt.Errorf("%d of %s not done within %s (--timeout): %s; it continues: see %s",
+			len(waiting), counted(len(agents), "agent"), timeout, describeWaiting(waiting, host), end.see)
+	}, nil)
+	return failed, err
 }
 
 // waitingShown is how many agents an error names that --wait still waited for.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/url"
-	"reflect"
 	"strings"
 	"time"
 
@@ -16,25 +15,15 @@ import (
 )
 
 // showing makes cmd send a request without a body, with the arguments in the path, and show the
-// answer. It has the flag --why if the operation takes a reason.
+// answer.
 func showing[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], human func(io.Writer, Out)) *cobra.Command {
 	return showingFor(a, cmd, op, nil, human)
 }
 
 // showingFor is showing with a query.
 func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], q url.Values, human func(io.Writer, Out)) *cobra.Command {
-	var why string
-	takesWhy := request{call: op.Call}.has("why")
-	if takesWhy {
-		whyFlag(cmd, &why)
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		query := url.Values{}
-		maps.Copy(query, q)
-		if takesWhy {
-			query.Set("why", why)
-		}
-		got, err := ask(cmd.Context(), a, op, query, args...)
+		got, err := ask(cmd.Context(), a, op, q, args...)
 		if err != nil {
 			return err
 		}
@@ -47,7 +36,7 @@ func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[ad
 }
 
 // sending makes cmd send a request with the body that request makes, and show the answer. The first
-// arguments are those of the path. It has the flag --why if the body has a reason.
+// arguments are those of the path.
 func sending[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error), human func(io.Writer, Out)) *cobra.Command {
 	return sendingThen(a, cmd, op, request, func(cmd *cobra.Command, _ []string, got Out) error {
 		return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { human(w, got) })
@@ -58,18 +47,10 @@ func sending[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[I
 func sendingThen[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error),
 	then func(cmd *cobra.Command, args []string, got Out) error,
 ) *cobra.Command {
-	var why string
-	_, takesWhy := reflect.TypeFor[In]().FieldByName("Why")
-	if takesWhy {
-		whyFlag(cmd, &why)
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, err := request(cmd, args)
 		if err != nil {
 			return err
-		}
-		if takesWhy {
-			reflect.ValueOf(&in).Elem().FieldByName("Why").Set(reflect.ValueOf(&why))
 		}
 		got, err := call(cmd.Context(), a, op, in, args[:strings.Count(op.Path, "{")]...)
 		if err != nil {
