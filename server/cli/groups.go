@@ -239,48 +239,19 @@ func memberRemark(p adminapi.GroupProgress, m adminapi.GroupMember) string {
 	return ""
 }
 
-// nextGroupStep returns what an operator does next; empty: nothing.
+// nextGroupStep says what an operator does next; empty: nothing.
 func nextGroupStep(g adminapi.GroupStatus) string {
-	switch g.State {
-	case fleet.GroupDraft:
-		return fmt.Sprintf("Start it with `muster groups start %s`.", g.ID)
-	case fleet.GroupPaused:
-		return groupAdvice(g)
-	case fleet.GroupPartial, fleet.GroupFailed:
-		if g.RollingBack == nil {
-			return fmt.Sprintf("Roll all members back with `muster groups rollback %s`.", g.ID)
-		}
+	skip, back := "", ""
+	if member := deref(g.Stop).Member; member != "" {
+		skip = advise(g.Commands, "skip", "Leave "+member+" out with `muster groups skip %s`.", g.ID+" "+member)
 	}
-	return ""
-}
-
-// groupAdvice says how a paused group goes on.
-func groupAdvice(g adminapi.GroupStatus) string {
-	resume, skip := fmt.Sprintf("Resume it with `muster groups resume %s", g.ID), ""
-	stop := deref(g.Stop)
-	if stop.Member != "" {
-		skip = fmt.Sprintf(" Leave %s out with `muster groups skip %s %s --why …`.", stop.Member, g.ID, stop.Member)
+	if g.State == fleet.GroupPaused || g.State == fleet.GroupPartial || g.State == fleet.GroupFailed {
+		back = advise(g.Commands, "rollback", "Roll all members back with `muster groups rollback %s`.", g.ID)
 	}
-	back := fmt.Sprintf(" Roll all members back with `muster groups rollback %s`.", g.ID)
-	if g.RollingBack != nil {
-		back = ""
-	}
-	switch {
-	case stop.Kind == fleet.GroupStopFailure && stop.Member != "" && memberState(g, stop.Member) == fleet.MemberFailed:
-		return strings.TrimSpace(skip + back)
-	case stop.Kind == fleet.GroupStopFailure || stop.Kind == fleet.GroupStopDrift:
-		resume += " --why …"
-	}
-	return resume + "`." + skip + back
-}
-
-func memberState(g adminapi.GroupStatus, name string) adminapi.GroupMemberState {
-	for _, m := range g.Members {
-		if m.Name == name {
-			return m.State
-		}
-	}
-	return ""
+	return sentences(
+		advise(g.Commands, "start", "Start it with `muster groups start %s`.", g.ID),
+		advise(g.Commands, "resume", "Resume it with `muster groups resume %s`.", g.ID),
+		skip, back)
 }
 
 func groupLine(g adminapi.GroupStatus) string {
@@ -322,10 +293,10 @@ func groupOutcome(g adminapi.GroupStatus, interactive bool) (code int, text stri
 		return 1, name + " is a draft. " + nextGroupStep(g)
 	case fleet.GroupPaused:
 		if g.Stop != nil && g.Stop.Kind != fleet.GroupStopOperator {
-			return exitGate, name + " is paused" + why + ". " + groupAdvice(g)
+			return exitGate, name + " is paused" + why + ". " + nextGroupStep(g)
 		}
 		if !interactive {
-			return exitOperator, name + " is paused" + why + ". " + groupAdvice(g)
+			return exitOperator, name + " is paused" + why + ". " + nextGroupStep(g)
 		}
 	}
 	return 0, ""

@@ -176,7 +176,7 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 		row("recovery", "%s", plan)
 	}
 	printBatches(w, r.Batches, maxBatches)
-	for _, next := range nextSteps(r) {
+	if next := nextStep(r); next != "" {
 		fmt.Fprintln(w, next)
 	}
 }
@@ -280,18 +280,16 @@ func rollbackAdvice(r adminapi.Rollout) string {
 	if isLockstep(r) {
 		return lockstepAdvice(r)
 	}
-	c, command := r.Counts, "`muster rollouts rollback "+r.ID
-	var words []string
+	c, watchers, all := r.Counts, "", ""
 	if n := c.RolledBack; n > 0 {
-		words = append(words, fmt.Sprintf("Watchers put the previous version back on %d: there is nothing to roll back on them.", n))
-	}
-	if c.Failed > 0 {
-		words = append(words, fmt.Sprintf("Roll back the %d that failed with %s --scope failed`.", c.Failed, command))
+		watchers = fmt.Sprintf("Watchers put the previous version back on %d: there is nothing to roll back on them.", n)
 	}
 	if n := c.Succeeded + inFlight(c); n > 0 {
-		words = append(words, fmt.Sprintf("Roll back all %d that took the version with %s --scope all`.", n+c.Failed, command))
+		all = advise(r.Commands, "rollback_all", fmt.Sprintf("Roll back all %d that took the version with `muster rollouts rollback %%s`.", n+c.Failed), r.ID+" --scope all")
 	}
-	return strings.Join(words, " ")
+	return sentences(watchers,
+		advise(r.Commands, "rollback_failed", fmt.Sprintf("Roll back the %d that failed with `muster rollouts rollback %%s`.", c.Failed), r.ID+" --scope failed"),
+		all)
 }
 
 // lockstepAdvice is rollbackAdvice of a rollout in lockstep, which has no rollback.
@@ -306,24 +304,26 @@ func lockstepAdvice(r adminapi.Rollout) string {
 	return "Everything was undone: mend what it names, then make another rollout."
 }
 
-// nextSteps returns the commands to run next, which depend on the state.
-func nextSteps(r adminapi.Rollout) []string {
-	id := r.ID
-	switch r.State {
-	case fleet.RolloutDraft:
-		return []string{fmt.Sprintf("Start it with `muster rollouts start %s`.", id)}
-	case fleet.RolloutPaused:
-		return []string{fmt.Sprintf("Resume it with `muster rollouts resume %s`. %s", id, rollbackAdvice(r))}
-	case fleet.RolloutRunning:
-		for _, w := range r.Waiting {
-			if w.Code == "approval" {
-				return []string{fmt.Sprintf("Approve it with `muster rollouts approve %s`.", id)}
-			}
-		}
-	case fleet.RolloutFailed:
-		return []string{fmt.Sprintf("List the failed agents with `muster rollouts targets %s --state failed,rolled_back`. %s", id, rollbackAdvice(r))}
+// resumeAdvice says how a paused rollout goes on or, if it cannot, how it ends.
+func resumeAdvice(r adminapi.Rollout, flags string) string {
+	cancel := ""
+	if possible(r.Commands, "cancel").Primary {
+		cancel = advise(r.Commands, "cancel", "Cancel it with `muster rollouts cancel %s`.", r.ID)
 	}
-	return nil
+	return sentences(advise(r.Commands, "resume", "Resume it with `muster rollouts resume %s`.", r.ID+flags), cancel)
+}
+
+// nextStep says what an operator does next; empty: nothing.
+func nextStep(r adminapi.Rollout) string {
+	switch r.State {
+	case fleet.RolloutPaused:
+		return sentences(resumeAdvice(r, ""), rollbackAdvice(r))
+	case fleet.RolloutFailed:
+		return sentences(fmt.Sprintf("List the failed agents with `muster rollouts targets %s --state failed,rolled_back`.", r.ID), rollbackAdvice(r))
+	}
+	return sentences(
+		advise(r.Commands, "start", "Start it with `muster rollouts start %s`.", r.ID),
+		advise(r.Commands, "approve", "Approve it with `muster rollouts approve %s`.", r.ID))
 }
 
 // skippedShown is how many reasons a preview lists.

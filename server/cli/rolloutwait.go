@@ -62,19 +62,19 @@ func failedStates(c adminapi.Counts) string {
 }
 
 func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string) {
-	stop := deref(r.Stop)
-	switch stop.Kind {
-	case fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline:
-		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`. %s", nameAndID(r), trimPeriod(stop.Text), r.ID, trimPeriod(rollbackAdvice(r)))
-	case fleet.StopVerify:
-		return exitGate, fmt.Sprintf("rollout %s is paused, and no target has begun: %s. Mend that, then resume it with `muster rollouts resume %s --wait`", nameAndID(r), trimPeriod(stop.Text), r.ID)
-	case fleet.StopRollback:
+	stop, paused := deref(r.Stop), "rollout "+nameAndID(r)+" is paused"
+	why := trimPeriod(firstOf(stop.Text, "an operator paused it")) + "."
+	switch {
+	case stop.Kind == fleet.StopRollback:
 		return 0, "" // it ends when its rollback does
-	}
-	if interactive {
+	case stop.Kind == fleet.StopVerify:
+		return exitGate, sentences(paused+", and no target has begun:", why, advise(r.Commands, "resume", "Mend that, then resume it with `muster rollouts resume %s`", r.ID+" --wait"))
+	case stop.Kind.Gate():
+		return exitGate, trimPeriod(sentences(paused+":", why, resumeAdvice(r, ""), rollbackAdvice(r)))
+	case interactive:
 		return 0, ""
 	}
-	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --wait`", nameAndID(r), firstOf(trimPeriod(stop.Text), "an operator paused it"), r.ID)
+	return exitOperator, trimPeriod(sentences(paused+":", why, resumeAdvice(r, " --wait")))
 }
 
 // trimPeriod removes a final period, so that s can stand within a sentence.

@@ -8,16 +8,18 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func rolloutIn(state adminapi.RolloutState, change ...func(*adminapi.Rollout)) adminapi.Rollout {
 	r := adminapi.Rollout{Rollout: fleet.Rollout{
-		ID: "r1", State: state, Plan: fleet.Plan{Name: "x", Version: "1.1.0"}, Counts: fleet.Counts{Total: 111, Succeeded: 12, Failed: 2, RolledBack: 1, Upgrading: 5, Pending: 91},
+		ID: "r1", State: state, Plan: fleet.Plan{Name: "x", Version: "1.1.0", Strategy: fleet.Strategy{Kind: fleet.Rolling}}, Counts: fleet.Counts{Total: 111, Succeeded: 12, Failed: 2, RolledBack: 1, Upgrading: 5, Pending: 91},
 	}}
 	for _, f := range change {
 		f(&r)
 	}
+	r.Commands = plan.Commands(&r.Rollout, plan.Around{}, time.Now())
 	return r
 }
 
@@ -32,6 +34,9 @@ func waiting(code fleet.ReasonCode) func(*adminapi.Rollout) {
 		r.Waiting = []fleet.Wait{{Code: "batch", Text: "batch 0"}, {Code: code, Text: "something"}}
 	}
 }
+
+// late gives a rollout a deadline that is over: it does not go on.
+func late(r *adminapi.Rollout) { r.Plan.Strategy.Deadline = new(time.Now().Add(-time.Hour)) }
 
 func refused(r *adminapi.Rollout) { r.Counts.Refused, r.Counts.Skipped = 2, r.Counts.Skipped+2 }
 
@@ -55,7 +60,7 @@ func TestExitCodeOfAFollowedRollout(t *testing.T) {
 		"paused by failures, interactive":      {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopThreshold)), true, 4, "is paused"},
 		"paused by a canary":                   {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopCanary)), false, 4, "is paused"},
 		"paused by the exposure budget":        {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopExposure)), false, 4, "is paused"},
-		"paused by a deadline":                 {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopDeadline)), false, 4, "is paused"},
+		"paused by a deadline":                 {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopDeadline), late), false, 4, "is paused: It stopped. Cancel it with `muster rollouts cancel r1`. Watchers"},
 		"paused since not all are ready":       {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopVerify)), true, 4, "no target has begun: It stopped. Mend that, then resume it"},
 		"being rolled back":                    {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopRollback)), false, 0, ""},
 		"paused by an operator":                {rolloutIn(fleet.RolloutPaused, stopped(fleet.StopOperator)), false, 6, "muster rollouts resume r1"},
@@ -108,6 +113,7 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 	until := now.Add(90 * time.Minute)
 	r := rolloutIn(fleet.RolloutRunning)
 	r.Waiting = []fleet.Wait{{Code: "approval", Text: "an operator must approve", Until: &until}}
+	r.Commands = []adminapi.Command{{Name: "approve", Allowed: true, Primary: true}}
 	r.Fleet, r.Promoted = "edge", &fleet.Decision{By: "ann", At: now, Why: "OPS-9"}
 	batches := make([]adminapi.Batch, 40)
 	for i := range batches {
@@ -136,10 +142,11 @@ func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
 
 	b.Reset()
 	stopped(fleet.StopThreshold)(&r)
-	plan := "Restore the volume."
-	r.State, r.Plan.Migration = fleet.RolloutPaused, fleet.Migration{RecoveryPlan: plan}
+	recovery := "Restore the volume."
+	r.State, r.Plan.Migration = fleet.RolloutPaused, fleet.Migration{RecoveryPlan: recovery}
+	r.Commands = plan.Commands(&r.Rollout, plan.Around{}, now)
 	printRollout(&b, r, now, 0)
-	for _, want := range []string{"It stopped. (muster", "7 offers withdrawn", plan, "`muster rollouts resume r1`"} {
+	for _, want := range []string{"It stopped. (muster", "7 offers withdrawn", recovery, "`muster rollouts resume r1 --why …`"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}
@@ -156,7 +163,8 @@ func TestAdviceOfAStoppedRolloutIsRightForItsState(t *testing.T) {
 		"others run it well":        {adminapi.Counts{RolledBack: 1, Succeeded: 3}, "Watchers put the previous version back on 1: there is nothing to roll back on them. Roll back all 3 that took the version with `muster rollouts rollback r1 --scope all`."},
 		"nothing has begun":         {adminapi.Counts{Pending: 8}, ""},
 	} {
-		if got := rollbackAdvice(adminapi.Rollout{Rollout: fleet.Rollout{ID: "r1", Counts: row.counts}}); got != row.want {
+		r := rolloutIn(fleet.RolloutPaused, stopped(fleet.StopThreshold), func(r *adminapi.Rollout) { r.Counts = row.counts })
+		if got := rollbackAdvice(r); got != row.want {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}
