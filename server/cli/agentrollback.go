@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,46 +43,27 @@ version.`,
 			case r.to != "":
 				return &usageError{errors.New("--to goes with --component: agents go back to the version that they keep")}
 			}
-			args, err := a.agentIDs(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			preview, err := call(cmd.Context(), a, adminapi.PreviewRollback, adminapi.RollbackPreviewRequest{
-				Agents: r.selection.request(args), IncludeInactive: r.selection.includeInactive(), TakeOver: given(r.owner.name), Forward: &forward,
-			})
-			if err != nil {
-				return err
-			}
-			if r.dryRun {
-				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printRollbackPreview(w, preview) })
-			}
-			if preview.Will == 0 {
-				printRollbackPreview(cmd.ErrOrStderr(), preview)
-				return errors.New("none of the agents can be rolled back")
-			}
-			r.selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
-			created, err := ordered(cmd, &r.owner, func(name *string) (adminapi.ActionsCreated, error) {
-				return call(cmd.Context(), a, adminapi.BulkRollbackAgents, adminapi.BulkRollbackRequest{
-					Agents:          r.selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
-					IncludeInactive: r.selection.includeInactive(),
-					TakeOver:        name,
-					Forward:         &forward,
-				})
-			})
-			if err != nil {
-				return err
-			}
-			actions := "action " + strings.Join(created.ActionIds, ", ")
-			if !r.wait.on {
-				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Rolling back %d of %s: %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), actions)
-				})
-			}
-			if err := a.waitFor(cmd, awaitRollback(preview), r.wait.timeout, agentEnd("not rolled back")); err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "%s rolled back by %s\n", counted(len(preview.Items), "agent"), actions)
+			return r.run(a, cmd, args, agentEnd("not rolled back"), agentOrder[adminapi.RollbackPreview, adminapi.ActionsCreated]{
+				print: printRollbackPreview, follow: seeActions,
+				preview: func(agents json.RawMessage, _ []string) (adminapi.RollbackPreview, error) {
+					return call(cmd.Context(), a, adminapi.PreviewRollback, adminapi.RollbackPreviewRequest{
+						Agents: agents, IncludeInactive: r.selection.includeInactive(), TakeOver: given(r.owner.name), Forward: &forward,
+					})
+				},
+				none: func() error { return errors.New("none of the agents can be rolled back") },
+				order: func(agents json.RawMessage) (adminapi.ActionsCreated, error) {
+					return ordered(cmd, &r.owner, func(name *string) (adminapi.ActionsCreated, error) {
+						return call(cmd.Context(), a, adminapi.BulkRollbackAgents, adminapi.BulkRollbackRequest{
+							Agents: agents, IncludeInactive: r.selection.includeInactive(), TakeOver: name, Forward: &forward,
+						})
+					})
+				},
+				begun: func(p adminapi.RollbackPreview, created adminapi.ActionsCreated) string {
+					return fmt.Sprintf("Rolling back %s: action %s", ofAgents(p.Will, len(p.Items)), strings.Join(created.ActionIds, ", "))
+				},
+				done: func(p adminapi.RollbackPreview, created adminapi.ActionsCreated) string {
+					return fmt.Sprintf("%s rolled back by action %s", counted(len(p.Items), "agent"), strings.Join(created.ActionIds, ", "))
+				},
 			})
 		},
 	}

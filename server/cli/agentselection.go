@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -58,13 +57,6 @@ func (c *agentSelection) requestPreviewed(args, ids []string) json.RawMessage {
 		return mustJSON(ids)
 	}
 	return c.request(args)
-}
-
-// printCounts prints how many agents a query selects, before anything changes.
-func (c *agentSelection) printCounts(cmd *cobra.Command, will, wont int, what string) {
-	if c.kuery != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "The query selects %s: %d will be %s, %d will not.\n", counted(will+wont, "agent"), will, what, wont)
-	}
 }
 
 func each[A, B any](in []A, f func(A) B) []B {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,40 +47,32 @@ hosts have staged the version, and exits with 0 only if they have.`,
 				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
 			}
 			req.Component, req.SourceUri, req.Force = given(component), given(source), given(force)
-			ids, err := a.agentIDs(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			req.Agents, req.IncludeInactive = selection.request(ids), selection.includeInactive()
-			preview, err := call(cmd.Context(), a, adminapi.PreviewStage, req)
-			if err != nil {
-				return err
-			}
-			if dryRun {
-				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printStagePreview(w, preview) })
-			}
-			if preview.Will == 0 {
-				printStagePreview(cmd.ErrOrStderr(), preview)
-				return errors.New("none of the agents can stage it")
-			}
+			req.IncludeInactive = selection.includeInactive()
 			what := fleet.What(component, req.Version)
-			selection.printCounts(cmd, preview.Will, preview.Wont, "staged with "+what)
-			req.Agents = selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-			created, err := call(cmd.Context(), a, adminapi.StageVersion, req)
-			if err != nil {
-				return err
+			o := agentOrder[adminapi.UpgradePreview, adminapi.BulkActionResponse]{
+				selection: &selection, dryRun: dryRun, what: "staged with " + what, print: printStagePreview, count: countUpgrades, follow: seeActions,
+				preview: func(agents json.RawMessage, _ []string) (adminapi.UpgradePreview, error) {
+					req.Agents = agents
+					return call(cmd.Context(), a, adminapi.PreviewStage, req)
+				},
+				none: func() error { return errors.New("none of the agents can stage it") },
+				order: func(agents json.RawMessage) (adminapi.BulkActionResponse, error) {
+					req.Agents = agents
+					return call(cmd.Context(), a, adminapi.StageVersion, req)
+				},
+				begun: func(p adminapi.UpgradePreview, created adminapi.BulkActionResponse) string {
+					return fmt.Sprintf("Staging %s on %s: action %s", what, ofAgents(p.Will, len(p.Items)), deref(created.ActionId))
+				},
+				done: func(p adminapi.UpgradePreview, created adminapi.BulkActionResponse) string {
+					return fmt.Sprintf("%s staged %s by action %s", counted(len(p.Items), "agent"), what, deref(created.ActionId))
+				},
 			}
-			if !wait.on {
-				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Staging %s on %d of %s: action %s\nFollow it with `muster actions list`.\n", what, preview.Will, counted(len(preview.Items), "agent"), deref(created.ActionId))
-				})
+			if wait.on {
+				o.wait = func(_ adminapi.UpgradePreview, created adminapi.BulkActionResponse) error {
+					return a.waitForAction(cmd, deref(created.ActionId), "staged", wait.timeout)
+				}
 			}
-			if err := a.waitForAction(cmd, deref(created.ActionId), "staged", wait.timeout); err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "%s staged %s by action %s\n", counted(len(preview.Items), "agent"), what, deref(created.ActionId))
-			})
+			return o.run(a, cmd, args)
 		},
 	}
 	f := cmd.Flags()

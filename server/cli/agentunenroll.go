@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,51 +47,43 @@ Without a terminal, pass --yes to skip the question.`,
 			if overLimit && a.target.Why == "" {
 				return errNoWhy
 			}
-			args, err := a.agentIDs(cmd.Context(), args)
-			if err != nil {
-				return err
+			req := adminapi.BulkUnenrollRequest{IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force, OverrideLimit: given(overLimit)}
+			begun, follow := "Unenrolling", seeActions
+			if revoke {
+				begun, follow = "Unenrolled", ""
 			}
-			preview, err := call(cmd.Context(), a, adminapi.PreviewUnenroll, adminapi.UnenrollPreviewRequest{
-				Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force, OverrideLimit: given(overLimit),
-			})
-			if err != nil {
-				return err
-			}
-			if dryRun {
-				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printUnenrollPreview(w, preview) })
-			}
-			if preview.Will == 0 {
-				printUnenrollPreview(cmd.ErrOrStderr(), preview)
-				return errors.New("none of the agents can be unenrolled")
-			}
-			if preview.Refused != nil { // before it asks for a confirmation that would be in vain
-				return errors.New(*preview.Refused)
-			}
-			selection.printCounts(cmd, preview.Will, preview.Wont, "unenrolled")
-			if ask {
-				ok, err := confirm(cmd, fmt.Sprintf("Unenrol %s?", counted(preview.Will, "agent")))
-				if err != nil {
+			return agentOrder[adminapi.UnenrollPreview, adminapi.BulkActionResponse]{
+				selection: &selection, dryRun: dryRun, what: "unenrolled", print: printUnenrollPreview, follow: follow,
+				preview: func(agents json.RawMessage, _ []string) (adminapi.UnenrollPreview, error) {
+					return call(cmd.Context(), a, adminapi.PreviewUnenroll, adminapi.UnenrollPreviewRequest{
+						Agents: agents, IncludeInactive: req.IncludeInactive, Revoke: req.Revoke, Force: req.Force, OverrideLimit: req.OverrideLimit,
+					})
+				},
+				count: func(p adminapi.UnenrollPreview) (will, wont int, ids []string) {
+					return p.Will, p.Wont, each(p.Items, func(i adminapi.UnenrollPreviewItem) string { return i.AgentId })
+				},
+				none: func() error { return errors.New("none of the agents can be unenrolled") },
+				confirm: func(p adminapi.UnenrollPreview) error {
+					if p.Refused != nil { // before it asks for a confirmation that would be in vain
+						return errors.New(*p.Refused)
+					}
+					if !ask {
+						return nil
+					}
+					ok, err := confirm(cmd, fmt.Sprintf("Unenrol %s?", counted(p.Will, "agent")))
+					if err == nil && !ok {
+						err = errors.New("not unenrolled: --dry-run shows each agent")
+					}
 					return err
-				}
-				if !ok {
-					return errors.New("not unenrolled: --dry-run shows each agent")
-				}
-			}
-			created, err := call(cmd.Context(), a, adminapi.BulkUnenrollAgents, adminapi.BulkUnenrollRequest{
-				Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.UnenrollPreviewItem) string { return i.AgentId })),
-				IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force,
-				OverrideLimit: given(overLimit),
-			})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				if revoke {
-					fmt.Fprintf(w, "Unenrolled %d of %s: action %s\n", preview.Will, counted(len(preview.Items), "agent"), deref(created.ActionId))
-					return
-				}
-				fmt.Fprintf(w, "Unenrolling %d of %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), deref(created.ActionId))
-			})
+				},
+				order: func(agents json.RawMessage) (adminapi.BulkActionResponse, error) {
+					req.Agents = agents
+					return call(cmd.Context(), a, adminapi.BulkUnenrollAgents, req)
+				},
+				begun: func(p adminapi.UnenrollPreview, created adminapi.BulkActionResponse) string {
+					return fmt.Sprintf("%s %s: action %s", begun, ofAgents(p.Will, len(p.Items)), deref(created.ActionId))
+				},
+			}.run(a, cmd, args)
 		},
 	}
 	f := cmd.Flags()

@@ -62,52 +62,68 @@ version.`,
 	return cmd
 }
 
+// run completes the order by what rollbacks have in common, and gives it.
+func (r *rollbackOrder) run(a *client, cmd *cobra.Command, names []string, end upgradeEnd, o agentOrder[adminapi.RollbackPreview, adminapi.ActionsCreated]) error {
+	o.selection, o.dryRun, o.what = &r.selection, r.dryRun, "rolled back"
+	o.count = func(p adminapi.RollbackPreview) (will, wont int, ids []string) {
+		return p.Will, p.Wont, each(p.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })
+	}
+	if r.wait.on {
+		o.wait = func(p adminapi.RollbackPreview, _ adminapi.ActionsCreated) error {
+			return a.waitFor(cmd, awaitRollback(p), r.wait.timeout, end)
+		}
+	}
+	return o.run(a, cmd, names)
+}
+
 // runComponent previews the order for a component of the named or selected agents, and gives it.
-func (r *rollbackOrder) runComponent(a *client, cmd *cobra.Command, args []string) error {
+func (r *rollbackOrder) runComponent(a *client, cmd *cobra.Command, names []string) error {
 	name := r.component
-	ids, err := a.agentIDs(cmd.Context(), args)
-	if err != nil {
-		return err
+	var orders []adminapi.ComponentUpgradeRequest
+	o := agentOrder[adminapi.RollbackPreview, adminapi.ActionsCreated]{
+		print:  func(w io.Writer, p adminapi.RollbackPreview) { printComponentRollback(w, name, p) },
+		follow: seeComponent(name),
+		preview: func(_ json.RawMessage, ids []string) (all adminapi.RollbackPreview, err error) {
+			if orders, err = a.componentRollbacks(cmd.Context(), name, ids, &r.selection, r.to); err != nil {
+				return all, err
+			}
+			for i := range orders {
+				orders[i].TakeOver = given(r.owner.name)
+				got, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, orders[i], name)
+				if err != nil {
+					return all, err
+				}
+				addRollbacks(&all, got)
+			}
+			return all, nil
+		},
+		none: func() error {
+			return a.ofComponent(cmd.Context(), name, fmt.Errorf("component %s can be rolled back on none of the agents", name))
+		},
+		order: func(agents json.RawMessage) (created adminapi.ActionsCreated, err error) {
+			for _, o := range orders {
+				if r.to != "" {
+					o.Agents = agents
+				}
+				got, err := ordered(cmd, &r.owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
+					o.TakeOver = fleet
+					return call(cmd.Context(), a, adminapi.UpgradeComponent, o, name)
+				})
+				if err != nil {
+					return created, err
+				}
+				created.ActionIds = append(created.ActionIds, deref(got.ActionId))
+			}
+			return created, nil
+		},
+		begun: func(p adminapi.RollbackPreview, created adminapi.ActionsCreated) string {
+			return fmt.Sprintf("Rolling component %s back on %s: action %s", name, ofAgents(p.Will, len(p.Items)), strings.Join(created.ActionIds, ", "))
+		},
 	}
-	orders, err := a.componentRollbacks(cmd.Context(), name, ids, &r.selection, r.to)
-	if err != nil {
-		return err
+	o.done = func(p adminapi.RollbackPreview, created adminapi.ActionsCreated) string {
+		return o.begun(p, created) + "\n" + componentDone(name, awaitRollback(p))
 	}
-	var preview adminapi.RollbackPreview
-	for i := range orders {
-		o := &orders[i]
-		o.TakeOver = given(r.owner.name)
-		got, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, *o, name)
-		if err != nil {
-			return err
-		}
-		addRollbacks(&preview, got)
-		if r.to != "" {
-			o.Agents = r.selection.requestPreviewed(ids, each(got.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-		}
-	}
-	show := func(w io.Writer) { printComponentRollback(w, name, preview) }
-	if r.dryRun {
-		return a.show(cmd.OutOrStdout(), preview, show)
-	}
-	if preview.Will == 0 {
-		show(cmd.ErrOrStderr())
-		return a.orUnknown(cmd.Context(), name, fmt.Errorf("component %s can be rolled back on none of the agents", name))
-	}
-	r.selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
-	var created adminapi.ActionsCreated
-	for _, o := range orders {
-		got, err := ordered(cmd, &r.owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
-			o.TakeOver = fleet
-			return call(cmd.Context(), a, adminapi.UpgradeComponent, o, name)
-		})
-		if err != nil {
-			return err
-		}
-		created.ActionIds = append(created.ActionIds, deref(got.ActionId))
-	}
-	return a.componentOrdered(cmd, name, awaitRollback(preview), r.wait, "not rolled back", created, fmt.Sprintf("Rolling component %s back on %d of %s: action %s",
-		name, preview.Will, counted(len(preview.Items), "agent"), strings.Join(created.ActionIds, ", ")))
+	return r.run(a, cmd, names, componentEnd(name, "not rolled back"), o)
 }
 
 // componentRollbacks returns an order for each version that agents go back to. An agent that
@@ -133,7 +149,7 @@ func (a *client) componentRollbacks(ctx context.Context, name string, ids []stri
 		}
 	}
 	if len(byVersion) == 0 {
-		return nil, a.orUnknown(ctx, name, fmt.Errorf("none of the agents has kept an earlier version of component %s: install one with `muster components upgrade %s AGENT --version VERSION --force`", name, name))
+		return nil, a.ofComponent(ctx, name, fmt.Errorf("none of the agents has kept an earlier version of component %s: install one with `muster components upgrade %s AGENT --version VERSION --force`", name, name))
 	}
 	var orders []adminapi.ComponentUpgradeRequest
 	for _, version := range slices.Sorted(maps.Keys(byVersion)) {

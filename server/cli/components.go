@@ -71,7 +71,7 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 		return err
 	}
 	if total == 0 {
-		return a.orUnknown(cmd.Context(), name, fmt.Errorf("no agent that the query selects runs component %s", name))
+		return a.ofComponent(cmd.Context(), name, fmt.Errorf("no agent that the query selects runs component %s", name))
 	}
 	return a.show(cmd.OutOrStdout(), map[string]any{"items": all}, func(w io.Writer) {
 		table(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", func(add func(...any)) {
@@ -88,8 +88,12 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 // componentsNamed is how many components an error about an unknown one names.
 const componentsNamed = 10
 
-// orUnknown returns err, or an error that says so if no agent runs the component.
-func (a *client) orUnknown(ctx context.Context, name string, err error) error {
+// ofComponent returns the error of an order or a list, or one that says so if no agent runs the
+// component; without a name it is about the agents themselves.
+func (a *client) ofComponent(ctx context.Context, name string, err error) error {
+	if name == "" || err == nil {
+		return err
+	}
 	got, listErr := ask(ctx, a, adminapi.ListComponents, nil)
 	if listErr != nil {
 		return err
@@ -161,24 +165,21 @@ func componentAndAgents(selection *agentSelection) cobra.PositionalArgs {
 	}
 }
 
-// componentOrdered shows an order of a component, which text describes, and with --wait how it
-// ends.
-func (a *client) componentOrdered(cmd *cobra.Command, name string, agents []awaited, wait waitFlags, failed string, created any, text string) error {
-	show := func(more string) error {
-		return a.show(cmd.OutOrStdout(), created, func(w io.Writer) { fmt.Fprintf(w, "%s\n%s", text, more) })
-	}
-	see := "`muster components list " + name + "`"
-	if !wait.on {
-		return show("Follow it with " + see + ".\n")
-	}
-	err := a.waitFor(cmd, agents, wait.timeout, upgradeEnd{
+// seeActions is how orders for agents are followed, and seeComponent how those for a component are.
+const seeActions = "`muster actions list`"
+
+func seeComponent(name string) string { return "`muster components list " + name + "`" }
+
+// componentEnd is how --wait knows that an order for a component has ended.
+func componentEnd(name, failed string) upgradeEnd {
+	return upgradeEnd{
 		outcome: func(g adminapi.Agent, target string) (string, bool, bool) { return componentOutcome(g, name, target) },
-		failed:  failed, see: see, seeFailed: see,
-	})
-	if err != nil {
-		return err
+		failed:  failed, see: seeComponent(name), seeFailed: seeComponent(name),
 	}
-	return show(fmt.Sprintf("done: component %s is in that version on %s\n", name, counted(len(agents), "agent")))
+}
+
+func componentDone(name string, agents []awaited) string {
+	return fmt.Sprintf("done: component %s is in that version on %s", name, counted(len(agents), "agent"))
 }
 
 // componentOutcome is upgradeOutcome of a component. Its phase begins with its name.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -115,67 +116,65 @@ func (u *upgradeOrder) run(a *client, cmd *cobra.Command, names []string) error 
 	req.StartTime, req.RolloutDurationSeconds = start, over
 	req.SourceUri, req.Force, req.OverrideFreeze, req.OverrideExposure = given(u.source), given(u.force), given(u.overFreeze), given(u.overExposure)
 	req.TakeOver = given(u.owner.name)
-	ids, err := a.agentIDs(cmd.Context(), names)
-	if err != nil {
-		return err
+	req.IncludeInactive = u.selection.includeInactive()
+	component, subject, begun, none := u.component, "the version is", "Upgrading ", "none of the agents can be upgraded"
+	if component != "" {
+		subject, begun = "component "+component+" is", "Upgrading component "+component+" of "
+		none = "component " + component + " can be upgraded on none of the agents"
 	}
-	req.Agents, req.IncludeInactive = u.selection.request(ids), u.selection.includeInactive()
-	preview, err := u.preview(a, cmd)
-	if err != nil {
-		return err
+	o := agentOrder[adminapi.UpgradePreview, adminapi.BulkActionResponse]{
+		selection: &u.selection, dryRun: u.dryRun, what: "upgraded to " + req.Version, count: countUpgrades, follow: seeActions,
+		preview: func(agents json.RawMessage, _ []string) (adminapi.UpgradePreview, error) {
+			req.Agents = agents
+			return u.preview(a, cmd)
+		},
+		print: func(w io.Writer, p adminapi.UpgradePreview) { printPreview(w, component, p) },
+		instead: func(p adminapi.UpgradePreview) (bool, error) {
+			if !nothingToDo(p) {
+				return false, nil
+			}
+			return true, a.showNothingToDo(cmd, p, subject)
+		},
+		none: func() error { return a.ofComponent(cmd.Context(), component, errors.New(none)) },
+		order: func(agents json.RawMessage) (adminapi.BulkActionResponse, error) {
+			req.Agents = agents
+			return ordered(cmd, &u.owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
+				req.TakeOver = fleet
+				return u.order(a, cmd)
+			})
+		},
+		begun: func(p adminapi.UpgradePreview, created adminapi.BulkActionResponse) string {
+			return fmt.Sprintf("%s%s to %s: action %s", begun, ofAgents(p.Will, len(p.Items)), req.Version, deref(created.ActionId))
+		},
+		done: func(p adminapi.UpgradePreview, created adminapi.BulkActionResponse) string {
+			return fmt.Sprintf("%s upgraded by action %s", counted(p.Will, "agent"), deref(created.ActionId))
+		},
 	}
-	if u.dryRun {
-		return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printPreview(w, u.component, preview) })
-	}
-	if nothingToDo(preview) {
-		subject := "the version is"
-		if u.component != "" {
-			subject = "component " + u.component + " is"
+	end := agentEnd("not upgraded")
+	if component != "" {
+		o.follow, end = seeComponent(component), componentEnd(component, "not upgraded")
+		o.done = func(p adminapi.UpgradePreview, created adminapi.BulkActionResponse) string {
+			return o.begun(p, created) + "\n" + componentDone(component, awaitUpgrade(p))
 		}
-		return a.showNothingToDo(cmd, preview, subject)
 	}
-	if preview.Will == 0 {
-		printPreview(cmd.ErrOrStderr(), u.component, preview)
-		if u.component != "" {
-			return a.orUnknown(cmd.Context(), u.component, fmt.Errorf("component %s can be upgraded on none of the agents", u.component))
+	if u.wait.on {
+		o.wait = func(p adminapi.UpgradePreview, _ adminapi.BulkActionResponse) error {
+			return a.waitFor(cmd, awaitUpgrade(p), u.wait.timeout, end)
 		}
-		return errors.New("none of the agents can be upgraded")
 	}
-	u.selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
-	req.Agents = u.selection.requestPreviewed(ids, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-	created, err := ordered(cmd, &u.owner, func(fleet *string) (adminapi.BulkActionResponse, error) {
-		req.TakeOver = fleet
-		return u.order(a, cmd)
-	})
-	if err != nil {
-		return err
-	}
-	action := deref(created.ActionId)
-	if u.component != "" {
-		return a.componentOrdered(cmd, u.component, awaitUpgrade(preview), u.wait, "not upgraded", created, fmt.Sprintf("Upgrading component %s of %d of %s to %s: action %s",
-			u.component, preview.Will, counted(len(preview.Items), "agent"), req.Version, action))
-	}
-	if !u.wait.on {
-		return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-			fmt.Fprintf(w, "Upgrading %d of %s to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), req.Version, action)
-		})
-	}
-	if err := a.waitFor(cmd, awaitUpgrade(preview), u.wait.timeout, agentEnd("not upgraded")); err != nil {
-		return err
-	}
-	return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-		fmt.Fprintf(w, "%s upgraded by action %s\n", counted(preview.Will, "agent"), action)
-	})
+	return o.run(a, cmd, names)
+}
+
+// countUpgrades is count of an order that installs something.
+func countUpgrades(p adminapi.UpgradePreview) (will, wont int, ids []string) {
+	return p.Will, p.Wont, each(p.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId })
 }
 
 func (u *upgradeOrder) preview(a *client, cmd *cobra.Command) (adminapi.UpgradePreview, error) {
 	r := u.req
 	if u.component != "" {
 		got, err := call(cmd.Context(), a, adminapi.PreviewComponentUpgrade, r, u.component)
-		if err != nil {
-			err = a.orUnknown(cmd.Context(), u.component, err)
-		}
-		return got, err
+		return got, a.ofComponent(cmd.Context(), u.component, err)
 	}
 	return call(cmd.Context(), a, adminapi.PreviewUpgrade, adminapi.UpgradePreviewRequest{
 		Agents: r.Agents, IncludeInactive: r.IncludeInactive, Version: r.Version, SourceUri: r.SourceUri, Force: r.Force,

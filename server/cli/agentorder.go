@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// agentOrder is an order for agents that are named or selected: it is previewed, given for the agents
+// of the preview, and followed.
+type agentOrder[Preview, Created any] struct {
+	selection *agentSelection
+	dryRun    bool
+	preview   func(agents json.RawMessage, ids []string) (Preview, error)
+	print     func(io.Writer, Preview)
+	// count returns how many agents would follow the order, how many not, and the ids of all.
+	count func(Preview) (will, wont int, ids []string)
+	// instead answers an order that has nothing to do; nil: there is no such answer.
+	instead func(Preview) (done bool, err error)
+	none    func() error // of an order that no agent would follow
+	what    string       // what becomes of agents, such as: upgraded to 1.1.0
+	// confirm returns an error if the order is not to be given; nil: it is.
+	confirm func(Preview) error
+	order   func(agents json.RawMessage) (Created, error)
+	// begun says what was ordered, and follow with which command it is followed; empty: it has ended.
+	begun  func(Preview, Created) string
+	follow string
+	// wait waits until it has ended, which done then says; nil: the command does not wait.
+	wait func(Preview, Created) error
+	done func(Preview, Created) string
+}
+
+// run gives the order to agents with these names, or to those of the selection.
+func (o agentOrder[Preview, Created]) run(a *client, cmd *cobra.Command, names []string) error {
+	ids, err := a.agentIDs(cmd.Context(), names)
+	if err != nil {
+		return err
+	}
+	p, err := o.preview(o.selection.request(ids), ids)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		return a.show(cmd.OutOrStdout(), p, func(w io.Writer) { o.print(w, p) })
+	}
+	if o.instead != nil {
+		if done, err := o.instead(p); done || err != nil {
+			return err
+		}
+	}
+	will, wont, previewed := o.count(p)
+	if will == 0 {
+		o.print(cmd.ErrOrStderr(), p)
+		return o.none()
+	}
+	if o.selection.kuery != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "The query selects %s: %d will be %s, %d will not.\n", counted(will+wont, "agent"), will, o.what, wont)
+	}
+	if o.confirm != nil {
+		if err := o.confirm(p); err != nil {
+			return err
+		}
+	}
+	created, err := o.order(o.selection.requestPreviewed(ids, previewed))
+	if err != nil {
+		return err
+	}
+	text := o.begun(p, created)
+	if o.follow != "" {
+		text += "\nFollow it with " + o.follow + "."
+	}
+	if o.wait != nil {
+		if err := o.wait(p, created); err != nil {
+			return err
+		}
+		text = o.done(p, created)
+	}
+	return a.show(cmd.OutOrStdout(), created, func(w io.Writer) { fmt.Fprintln(w, text) })
+}
+
+// ofAgents says of how many agents an order is for some.
+func ofAgents(will, all int) string { return fmt.Sprintf("%d of %s", will, counted(all, "agent")) }
