@@ -100,6 +100,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	root.AddCommand(a.newServer(), a.newAdminKey(), a.newCA(), a.newCAPin(), a.newLogin(), a.newStatus(), a.newDoctor(), a.newServers(), a.newAgents(), a.newComponents(), a.newActions(), a.newKeys(), a.newAdminKeys(), a.newPolicies(), a.newPackage(), a.newEvents(), a.newAudit(),
 		a.newRollouts(), a.newGroups(), a.newIncidents(), a.newAttention(), a.newViews(), a.newSettings(), a.newExposure(), a.newFreezes(), a.newManifests(), a.newWebhooks(), a.newStore(), a.newBackup(), a.newRestore(),
 		a.newApply(), a.newDiff(), a.newGet(), a.newDelete(), a.newWait(), a.newExplain(), a.newExport(), a.newFleets())
+	a.find(root)
 	refuseUnknown(root)
 	return root
 }

@@ -38,28 +38,37 @@ const findLong = " is an id, the beginning of one that no other has, a name, or 
 // wholeID matches the ids that the server makes: such a word needs no search.
 var wholeID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// finding makes the commands below cmd find their arguments that word stands for in the usage.
+// find makes all commands find the arguments that these words stand for in their usage.
+func (a *client) find(root *cobra.Command) {
+	for word, k := range map[string]things{"ROLLOUT": a.allRollouts(), "GROUP": a.allGroups(), "INCIDENT": a.allIncidents(), "WEBHOOK": a.allWebhooks()} {
+		k.finding(root, word)
+	}
+}
+
+// finding makes cmd and the commands below it find their arguments that word stands for in the usage:
+// the first one, or all of them if it is followed by an ellipsis.
 func (k things) finding(cmd *cobra.Command, word string) {
 	for _, sub := range cmd.Commands() {
-		_, args, _ := strings.Cut(sub.Use, " ")
-		args = strings.TrimPrefix(args, "[")
-		if !strings.HasPrefix(args, word) {
-			continue
-		}
-		many, run := strings.HasPrefix(args, word+"..."), sub.RunE
-		sub.RunE = func(cmd *cobra.Command, args []string) error {
-			args = slices.Clone(args)
-			for i := range args {
-				if i > 0 && !many {
-					break
-				}
-				var err error
-				if args[i], err = k.find(cmd.Context(), args[i]); err != nil {
-					return err
-				}
+		k.finding(sub, word)
+	}
+	_, usage, _ := strings.Cut(cmd.Use, " ")
+	usage = strings.TrimPrefix(usage, "[")
+	if !strings.HasPrefix(usage, word) {
+		return
+	}
+	many, run := strings.HasPrefix(usage, word+"..."), cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		args = slices.Clone(args)
+		for i := range args {
+			if i > 0 && !many {
+				break
 			}
-			return run(cmd, args)
+			var err error
+			if args[i], err = k.find(cmd.Context(), args[i]); err != nil {
+				return err
+			}
 		}
+		return run(cmd, args)
 	}
 }
 

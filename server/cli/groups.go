@@ -55,7 +55,6 @@ the server refuses; --accept-drift starts the group with the fleet as it is now.
 	for _, verb := range groupVerbs {
 		cmd.AddCommand(newReasoned(a, d, verb, func(adminapi.RolloutGroupItem) string { return "" }))
 	}
-	a.allGroups().finding(cmd, "GROUP")
 	return cmd
 }
 

@@ -22,7 +22,6 @@ func (a *client) newIncidents() *cobra.Command {
 	cmd.AddCommand(a.newIncidentsList(),
 		a.newIncidentsAck(),
 		a.newIncidentsResolve())
-	a.allIncidents().finding(cmd, "INCIDENT")
 	return cmd
 }
 

@@ -64,7 +64,6 @@ Commands that follow a rollout (--wait, watch) exit with
 	for _, verb := range rolloutVerbs {
 		cmd.AddCommand(newReasoned(a, d, verb, staysPaused))
 	}
-	a.allRollouts().finding(cmd, "ROLLOUT")
 	return cmd
 }
 

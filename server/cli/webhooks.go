@@ -31,7 +31,6 @@ WEBHOOK` + findLong,
 		a.newWebhooksVerb("enable", "Enable a webhook", "enabled", adminapi.EnableWebhook.Call),
 		a.newWebhooksVerb("disable", "Disable a webhook until it is enabled again", "disabled", adminapi.DisableWebhook.Call),
 		a.newWebhooksRedeliver())
-	a.allWebhooks().finding(cmd, "WEBHOOK")
 	return cmd
 }
 
