@@ -229,14 +229,14 @@ func (s *Subject) HostRefuses(w UpgradeRequest, c Catalog, now time.Time) (Cause
 		}
 	}
 	order, err := manifest.CompareVersions(w.Version, s.Version)
-	if s.Version == "" || err != nil || order >= 0 || s.keeps(w.Version, now) || slices.ContainsFunc(fitting, func(p Package) bool { return p.Downgrade }) {
+	if s.Version == "" || err != nil || order >= 0 || s.Keeps(w.Version, now) || slices.ContainsFunc(fitting, func(p Package) bool { return p.Downgrade }) {
 		return "", ""
 	}
 	return CauseNewer, "The host runs a higher version, and refuses to go down: it does not keep this one, and its publishers do not allow it (`muster package allow-downgrade`)."
 }
 
-// keeps reports whether the host has kept a version to which it can go back.
-func (s *Subject) keeps(version string, now time.Time) bool {
+// Keeps reports whether the host has kept a version to which it can go back.
+func (s *Subject) Keeps(version string, now time.Time) bool {
 	if s.Component != "" {
 		return slices.Contains(s.component.Rollbacks, version)
 	}

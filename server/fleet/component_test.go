@@ -405,19 +405,19 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 		{Component: "web", Version: "2.9.1", OS: "linux", Arch: "amd64", Runtime: "docker"},
 		{Version: "1.1.0", OS: "linux", Arch: "amd64"},
 	}
-	to := func(version string, edit ...func(*ComponentRequest)) ComponentRequest {
-		w := ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: version}}
+	to := func(version string, edit ...func(*UpgradeRequest)) UpgradeRequest {
+		w := UpgradeRequest{Version: version}
 		for _, f := range edit {
 			f(&w)
 		}
 		return w
 	}
-	force := func(w *ComponentRequest) { w.Force = true }
-	elsewhere := func(w *ComponentRequest) { w.SourceURI = "https://mirror.example.com" }
+	force := func(w *UpgradeRequest) { w.Force = true }
+	elsewhere := func(w *UpgradeRequest) { w.SourceURI = "https://mirror.example.com" }
 	unchanged := func(*componentHost) {}
 	for what, c := range map[string]struct {
 		host func(*componentHost)
-		w    ComponentRequest
+		w    UpgradeRequest
 		says string
 	}{
 		"a later version":           {unchanged, to("2.5.0"), ""},
@@ -461,7 +461,8 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	} {
 		h := newComponentHost(t)
 		c.host(h)
-		err := h.a.CheckComponentUpgrade(c.w, OfComponent(catalog, "web"))
+		web := h.a.Of("web")
+		err := web.CheckUpgrade(c.w, OfComponent(catalog, "web"))
 		if got := ""; err != nil {
 			got = err.Error()
 			if c.says == "" || !strings.Contains(got, c.says) {
@@ -474,7 +475,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 	for _, c := range []struct{ name, version, says string }{
 		{"Web", "2.5.0", "path.name"}, {"web", "", "body.version"}, {"web", "2.5", "body.version"}, {"web", "1.1.0", "no package of component web in version 1.1.0 is published (published are 2.9.1, 2.6.0, 2.5.0, 2.4.0, 2.3.0)"},
 	} {
-		err := ComponentRequest{Name: c.name, UpgradeRequest: UpgradeRequest{Version: c.version}}.Check(OfComponent(catalog, "web"))
+		err := UpgradeRequest{Version: c.version}.Check(c.name, OfComponent(catalog, "web"))
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s %s: %v, want %q", c.name, c.version, err, c.says)
 		}
@@ -487,7 +488,7 @@ func TestCheckComponentUpgradeSaysWhyNot(t *testing.T) {
 // In each state of a host, the list of commands says what becomes of an order with force.
 func TestComponentCommandsThatArePossibleAreAccepted(t *testing.T) {
 	catalog := OfComponent(Catalog{{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64"}}, "web")
-	forced := ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: "2.5.0", Force: true}}
+	forced := UpgradeRequest{Version: "2.5.0", Force: true}
 	for what, c := range map[string]struct {
 		host         func(*componentHost)
 		locked, says string
@@ -504,7 +505,8 @@ func TestComponentCommandsThatArePossibleAreAccepted(t *testing.T) {
 		h := newComponentHost(t)
 		c.host(h)
 		got := h.a.ComponentCommands("web", Blocks{Rollout: c.locked})[0]
-		err := h.a.CheckComponentUpgrade(forced, catalog)
+		web := h.a.Of("web")
+		err := web.CheckUpgrade(forced, catalog)
 		if got.Allowed != (err == nil && c.locked == "") || !strings.HasPrefix(got.Reason, c.says) || got.Allowed != (got.Reason == "") {
 			t.Errorf("%s: the list has %+v, the order is refused by %v", what, got, err)
 		}
@@ -547,11 +549,11 @@ func TestStateOfAComponentFollowsItsVersion(t *testing.T) {
 	} {
 		h := newComponentHost(t)
 		h.reports(c.from, nil)
-		err := h.a.CheckComponentUpgrade(ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: c.to, Force: true}}, catalog)
+		subject := h.a.Of("web")
+		err := subject.CheckUpgrade(UpgradeRequest{Version: c.to, Force: true}, catalog)
 		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("from %q to %s: %v, want %q", c.from, c.to, err, c.says)
 		}
-		subject := h.a.Of("web")
 		if back := subject.CheckState(c.to, catalog); (back != nil) != (c.says != "") {
 			t.Errorf("back from %q to %s: %v, want %q", c.from, c.to, back, c.says)
 		}
@@ -562,11 +564,11 @@ func TestUpgradeOfAComponentPinsItsOnlyArtifact(t *testing.T) {
 	amd := Package{Component: "web", Version: "2.5.0", OS: "linux", Arch: "amd64", Runtime: "systemd", SHA512: "0a", Size: 5}
 	arm := amd
 	arm.Arch = "arm64"
-	w := ComponentRequest{Name: "web", UpgradeRequest: UpgradeRequest{Version: "2.5.0"}}
+	w := UpgradeRequest{Version: "2.5.0"}
 	elsewhere := w
 	elsewhere.SourceURI = "https://mirror.example.com"
 	for _, c := range []struct {
-		w       ComponentRequest
+		w       UpgradeRequest
 		catalog Catalog
 		want    agentapi.ComponentData
 	}{
@@ -574,7 +576,7 @@ func TestUpgradeOfAComponentPinsItsOnlyArtifact(t *testing.T) {
 		{w, Catalog{amd, arm}, agentapi.ComponentData{Name: "web", UpgradeID: "x", Runtime: "systemd"}},
 		{elsewhere, Catalog{amd}, agentapi.ComponentData{Name: "web", UpgradeID: "x"}},
 	} {
-		if got := c.w.Data("x", c.catalog); !reflect.DeepEqual(*got, c.want) {
+		if got := c.w.ComponentData("web", "x", c.catalog); !reflect.DeepEqual(*got, c.want) {
 			t.Errorf("the data is %+v, want %+v", *got, c.want)
 		}
 	}

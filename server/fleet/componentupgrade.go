@@ -223,24 +223,13 @@ func goesForward(d *agentapi.UpgradeDetails) bool {
 // agentapi.MaxComponents of them.
 const maxFailedComponents = 10
 
-// ComponentRequest is an operator's request to install or upgrade a component.
-type ComponentRequest struct {
-	Name string
-	UpgradeRequest
-}
-
-// Check validates the request without regard to any agent.
-func (w ComponentRequest) Check(c Catalog) error {
-	if err := manifest.ValidComponentName(w.Name); err != nil {
-		return FieldError("path.name", "%w", err)
+// ComponentData returns what the UPGRADE of an action says of the component, nil if none is named. It
+// pins the artifact if there is only one: otherwise it depends on the host's platform.
+func (w UpgradeRequest) ComponentData(name, actionID string, catalog Catalog) *agentapi.ComponentData {
+	if name == "" {
+		return nil
 	}
-	return w.check(c, "package of component "+w.Name+" in version "+w.Version)
-}
-
-// Data returns what the UPGRADE of an action says of the component. It pins the artifact if
-// there is only one: otherwise it depends on the host's platform.
-func (w ComponentRequest) Data(actionID string, catalog Catalog) *agentapi.ComponentData {
-	d := &agentapi.ComponentData{Name: w.Name, UpgradeID: actionID}
+	d := &agentapi.ComponentData{Name: name, UpgradeID: actionID}
 	published := catalog.Of(w.Version)
 	if w.SourceURI != "" || len(published) == 0 {
 		return d // the runtime is that of the policy on each host
@@ -252,14 +241,13 @@ func (w ComponentRequest) Data(actionID string, catalog Catalog) *agentapi.Compo
 	return d
 }
 
-// CheckComponentUpgrade returns an error that says why a component of this agent cannot be
-// upgraded as requested, or nil. The text is shown to operators as it is.
-// catalog has the component's packages.
-func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error {
-	if err := a.checkComponentAble(w.Name); err != nil {
+// checkComponentUpgrade is CheckUpgrade of a component.
+func (s *Subject) checkComponentUpgrade(w UpgradeRequest, catalog Catalog) error {
+	a, name := s.Agent, s.Component
+	if err := a.checkComponentAble(name); err != nil {
 		return err
 	}
-	host, s := a.Host(), a.Of(w.Name)
+	host := a.Host()
 	var fitting Catalog // empty if the package comes from elsewhere
 	if w.SourceURI == "" {
 		fitting = catalog.For(w.Version, host)
@@ -267,9 +255,9 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	c := &s.component
 	switch {
 	case w.SourceURI == "" && len(fitting) == 0:
-		return Errorf(Invalid, "there is no package of component %s in version %s for %s/%s", w.Name, w.Version, cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture).Because(CausePlatform)
+		return Errorf(Invalid, "there is no package of %s for %s/%s", PackageName(name, w.Version), cmp.Or(host.OS.Type, "an unknown system"), host.Host.Architecture).Because(CausePlatform)
 	case len(fitting) > 0 && fitting[0].Runtime != "" && fitting[0].Runtime != c.Runtime:
-		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", w.Name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime).Because(CausePlatform)
+		return Errorf(Invalid, "component %s of agent %s runs with %s by its policy %s, and version %s is for %s", name, a.ID, c.Runtime, a.PolicyID, w.Version, fitting[0].Runtime).Because(CausePlatform)
 	case w.SourceURI == "" && s.CheckState(w.Version, catalog) != nil:
 		return s.CheckState(w.Version, catalog) // also with force: hosts refuse it
 	case w.Force:
@@ -277,23 +265,23 @@ func (a *Agent) CheckComponentUpgrade(w ComponentRequest, catalog Catalog) error
 	case fitting.checkSigned() != nil:
 		return fitting.checkSigned()
 	case s.Busy():
-		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", w.Name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseUpgrading)
+		return Errorf(Invalid, "component %s of agent %s is being upgraded to %s, as was asked for on its host", name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseUpgrading)
 	case !w.Retry && c.UpgradeDetails != nil && c.UpgradeDetails.Metadata.ReasonCode == agentapi.FailedRollback:
-		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", w.Name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseBroken)
+		return Errorf(Invalid, "component %s of agent %s is broken: its upgrade to %s failed and could not be undone. Repair it on the host, or force another version", name, a.ID, c.UpgradeDetails.TargetVersion).unlessForced(CauseBroken)
 	}
 	if f, failed := s.FailedBefore(w.Version); failed && !w.Retry {
-		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, w.Name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason).unlessForced(CauseFailedBefore)
+		return Errorf(Invalid, "agent %s: version %s of component %s %w, at %s (%s): upgrade it to a later version, or force this one", a.ID, w.Version, name, ErrFailedBefore, f.At.UTC().Format(time.RFC3339), f.Reason).unlessForced(CauseFailedBefore)
 	}
 	if c.Version == "" {
 		return nil // the first installation
 	}
 	switch order, err := manifest.CompareVersions(w.Version, c.Version); {
 	case err != nil:
-		return Errorf(Invalid, "component %s of agent %s has a version that cannot be compared: %w", w.Name, a.ID, err).unlessForced(CauseUnknownVersion)
+		return Errorf(Invalid, "component %s of agent %s has a version that cannot be compared: %w", name, a.ID, err).unlessForced(CauseUnknownVersion)
 	case order == 0:
-		return Errorf(Invalid, "component %s of agent %s already is %s", w.Name, a.ID, c.Version).unlessForced(CauseRunning)
+		return AlreadyHas(name, a.ID, c.Version).unlessForced(CauseRunning)
 	case order < 0:
-		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", w.Name, a.ID, c.Version, w.Version).unlessForced(CauseNewer)
+		return Errorf(Invalid, "component %s of agent %s is %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it", name, a.ID, c.Version, w.Version).unlessForced(CauseNewer)
 	}
 	return nil
 }

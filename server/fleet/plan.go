@@ -93,6 +93,24 @@ func What(component, version string) string {
 	return component + " " + version
 }
 
+// PackageName names a version of agents, version 1.2.0, or of a component, component web in version
+// 2.4.0.
+func PackageName(component, version string) string {
+	if component == "" {
+		return "version " + version
+	}
+	return "component " + component + " in version " + version
+}
+
+// PartOf names a component of an agent or a policy, component web of agent a1, or the whole if no
+// component is named.
+func PartOf(component, whole string) string {
+	if component == "" {
+		return whole
+	}
+	return "component " + component + " of " + whole
+}
+
 // What names what the plan brings, for a sentence.
 func (p *Plan) What(version string) string { return What(p.Component, version) }
 

@@ -168,7 +168,15 @@ func (s *Subject) CheckUpgrade(w UpgradeRequest, catalog Catalog) error {
 	if s.Component == "" {
 		return s.Agent.CheckUpgrade(w, catalog)
 	}
-	return s.Agent.CheckComponentUpgrade(ComponentRequest{Name: s.Component, UpgradeRequest: w}, catalog)
+	return s.checkComponentUpgrade(w, catalog)
+}
+
+// AlreadyHas refuses an order of a version that an agent, or its component, has.
+func AlreadyHas(component, agentID, version string) *Error {
+	if component == "" {
+		return Errorf(Invalid, "agent %s already runs %s", agentID, version)
+	}
+	return Errorf(Invalid, "component %s of agent %s already is %s", component, agentID, version)
 }
 
 // CheckRollback returns the version to which the host would go back without a package, or an

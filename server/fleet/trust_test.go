@@ -32,7 +32,7 @@ func TestCheckUpgradeRefusesWithheldPackage(t *testing.T) {
 		for what, got := range map[string]struct {
 			err  error
 			want string
-		}{"order": {row.wish.Check(waiting), row.order}, "host": {a.CheckUpgrade(row.wish, waiting), row.host}} {
+		}{"order": {row.wish.Check("", waiting), row.order}, "host": {a.CheckUpgrade(row.wish, waiting), row.host}} {
 			if (got.want == "") != (got.err == nil) || got.err != nil && (KindOf(got.err) != Invalid || !strings.Contains(got.err.Error(), got.want)) {
 				t.Errorf("%s, the %s: %v, want %q", row.name, what, got.err, got.want)
 			}

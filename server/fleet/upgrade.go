@@ -434,7 +434,7 @@ func CheckSourceURI(field, uri string) error {
 	return nil
 }
 
-// UpgradeRequest is an operator's request to upgrade agents.
+// UpgradeRequest is an operator's request to upgrade agents, or to install or upgrade a component.
 type UpgradeRequest struct {
 	Version   string
 	SourceURI string
@@ -444,13 +444,14 @@ type UpgradeRequest struct {
 	Retry bool
 }
 
-// Check validates the request without regard to any agent.
-func (w UpgradeRequest) Check(c Catalog) error {
-	return w.check(c, "package of version "+w.Version)
-}
-
-// check is Check with the packages of what is upgraded, and what such a package is called.
-func (w UpgradeRequest) check(c Catalog, called string) error {
+// Check validates the request for a component, or for the agents themselves if none is named, without
+// regard to any agent. c has the packages of what is upgraded.
+func (w UpgradeRequest) Check(component string, c Catalog) error {
+	if component != "" {
+		if err := manifest.ValidComponentName(component); err != nil {
+			return FieldError("path.name", "%w", err)
+		}
+	}
 	if w.Version == "" {
 		return FieldError("body.version", "is missing: name the version to upgrade to, such as 1.2.3")
 	}
@@ -470,7 +471,7 @@ func (w UpgradeRequest) check(c Catalog, called string) error {
 	if v := c.Versions(); len(v) > 0 {
 		published = "published are " + List(v)
 	}
-	return FieldError("body.version", "no %s is published (%s): publish it with `muster package push`, or say where it is (source_uri, --source-uri)", called, published)
+	return FieldError("body.version", "no package of %s is published (%s): publish it with `muster package push`, or say where it is (source_uri, --source-uri)", PackageName(component, w.Version), published)
 }
 
 // CheckUpgrade returns an error that says why this agent cannot be upgraded as
@@ -489,7 +490,7 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 		return published.checkFits(a.ID, w.Version, host)
 	case a.runsBuildOf(w.Version, fitting):
 		// Also with force: the host would load all of it, and then refuse it.
-		return Errorf(Invalid, "agent %s already runs %s", a.ID, a.Version).Because(CauseRunning)
+		return AlreadyHas("", a.ID, a.Version).Because(CauseRunning)
 	case w.Force:
 		return nil
 	case fitting.checkSigned() != nil:
@@ -503,7 +504,7 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	case err != nil:
 		return Errorf(Invalid, "agent %s runs a version that cannot be compared: %w", a.ID, err).unlessForced(CauseUnknownVersion)
 	case cmp == 0:
-		return Errorf(Invalid, "agent %s already runs %s", a.ID, a.Version).unlessForced(CauseRunning)
+		return AlreadyHas("", a.ID, a.Version).unlessForced(CauseRunning)
 	case cmp < 0:
 		return Errorf(Invalid, "agent %s runs %s: going down to %s needs force, and a host that does not keep that version refuses it unless its publishers allow it (`muster package allow-downgrade`)", a.ID, a.Version, w.Version).unlessForced(CauseNewer)
 	}

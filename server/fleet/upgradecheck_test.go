@@ -107,7 +107,7 @@ func TestUpgradeRequestCheck(t *testing.T) {
 		{UpgradeRequest{Version: "7.0.0"}, catalog, "published are 2.0.0-SNAPSHOT, 1.10.0, 1.1.0, 1.0.0"},
 		{UpgradeRequest{Version: "7.0.0"}, nil, "nothing is published yet"},
 	} {
-		err := row.wish.Check(row.in)
+		err := row.wish.Check("", row.in)
 		if (row.want == "") != (err == nil) || (err != nil && (KindOf(err) != Invalid || !strings.Contains(err.Error(), row.want))) {
 			t.Errorf("%+v: %v, want %q", row.wish, err, row.want)
 		}

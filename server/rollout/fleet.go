@@ -98,37 +98,25 @@ func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time)
 // readComponents reads which policies list the component of a rollout, and how its
 // configuration is rendered.
 func (s *Service) readComponents(ctx context.Context, r *fleet.Rollout, f *preview.Fleet) error {
-	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	policies, err := store.PoliciesWith(ctx, s.Store.Policies(), r.Plan.Component)
 	if err != nil {
 		return err
 	}
 	f.Components = map[string]agentapi.PolicyComponent{}
-	byID := map[string]fleet.Policy{}
-	for _, p := range policies {
-		if i := slices.IndexFunc(p.Components, func(c agentapi.PolicyComponent) bool { return c.Name == r.Plan.Component }); i >= 0 {
-			f.Components[p.ID], byID[p.ID] = p.Components[i], p
-		}
+	for id, p := range policies {
+		f.Components[id] = *p.Component(r.Plan.Component)
 	}
 	if s.Renderer == nil || r.RollbackOf != "" { // a rollback restores the configuration too
 		return nil
 	}
 	f.Config = func(a *fleet.Agent) (string, error) {
-		files, err := s.Renderer.RenderFor(ctx, r.Plan, byID[a.PolicyID], a)
+		files, err := s.Renderer.RenderFor(ctx, r.Plan, policies[a.PolicyID], a)
 		if err != nil || len(files) == 0 {
 			return "", err
 		}
 		return s.Renderer.Digest(files), nil
 	}
 	return nil
-}
-
-// eachAgent calls f with every agent that is not unenrolled and, if a component is named,
-// reports it.
-func (s *Service) eachAgent(ctx context.Context, component string, f func(*fleet.Agent)) error {
-	if component != "" {
-		return store.EachWithComponent(ctx, s.Store.Agents(), component, f)
-	}
-	return s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) { f(&a) })
 }
 
 // room returns how far the rollout's version may spread; nil without an exposure rule,

@@ -198,10 +198,7 @@ func (l Locks) Locked(ctx context.Context, component string, agents []fleet.Agen
 	}
 	sentences := make(map[string]string, len(locked))
 	for id, h := range locked {
-		subject := "agent " + id
-		if component != "" {
-			subject = "component " + component + " of " + subject
-		}
+		subject := fleet.PartOf(component, "agent "+id)
 		if h.Cancelling {
 			sentences[id] = subject + " is still being upgraded by the rollout “" + h.Name + "” (" + h.ID + "), which is being cancelled: wait until that has ended, or let go of its hosts with `muster rollouts cancel " + h.ID + " --now`"
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/action"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // checkOwned refuses a rollout of agents that belong to a declared fleet, unless the request takes
@@ -29,7 +30,7 @@ func (s *Service) claim(ctx context.Context, r *fleet.Rollout, req Request) (sus
 		if err != nil {
 			return err
 		}
-		return s.eachAgent(ctx, r.Plan.Component, func(a *fleet.Agent) {
+		return store.EachOf(ctx, s.Store.Agents(), r.Plan.Component, func(a *fleet.Agent) {
 			if chosen.MatchesAgent(a) {
 				f(a)
 			}

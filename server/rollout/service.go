@@ -233,7 +233,7 @@ func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string)
 		return err
 	}
 	policies := map[string]bool{}
-	err = s.eachAgent(ctx, p.Component, func(a *fleet.Agent) {
+	err = store.EachOf(ctx, s.Store.Agents(), p.Component, func(a *fleet.Agent) {
 		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.MatchesAgent(a) {
 			policies[a.PolicyID] = true
 		}
@@ -253,30 +253,19 @@ func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string)
 // force for their policy, except in lockstep. Their preview leaves them out too, but now the
 // operator can still change the plan.
 func (s *Service) checkInForce(ctx context.Context, p *fleet.Plan) error {
-	if p.Component == "" || plan.Together(p.Strategy.Kind) {
+	if plan.Together(p.Strategy.Kind) {
 		return nil
 	}
-	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
-	if err != nil {
+	refused, err := s.Actions.InForceElsewhere(ctx, p.Component, p.Version)
+	if err != nil || len(refused) == 0 {
 		return err
-	}
-	refused := map[string]error{} // by policy
-	for _, policy := range policies {
-		if c := policy.Component(p.Component); c != nil {
-			if err := fleet.CheckInForce(*c, p.Version); err != nil {
-				refused[policy.ID] = err
-			}
-		}
-	}
-	if len(refused) == 0 {
-		return nil
 	}
 	chosen, err := s.selector(ctx, &p.Select, s.Now.UTC())
 	if err != nil {
 		return err
 	}
 	first := ""
-	err = s.eachAgent(ctx, p.Component, func(a *fleet.Agent) {
+	err = store.EachOf(ctx, s.Store.Agents(), p.Component, func(a *fleet.Agent) {
 		subject := a.Of(p.Component)
 		if refused[a.PolicyID] != nil && (first == "" || a.PolicyID < first) && subject.Version != p.Version && chosen.MatchesAgent(a) {
 			first = a.PolicyID
@@ -301,11 +290,7 @@ func (s *Service) selector(ctx context.Context, sel *fleet.Selector, now time.Ti
 }
 
 func lockedError(component, policy string, h preview.Holder) *fleet.Error {
-	what := "policy " + policy
-	if component != "" {
-		what = "component " + component + " of " + what
-	}
-	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on %s: wait until it has ended, or cancel it", h.Name, h.ID, what)
+	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on %s: wait until it has ended, or cancel it", h.Name, h.ID, fleet.PartOf(component, "policy "+policy))
 	e.Code = errActiveRollout
 	return e
 }

@@ -636,16 +636,34 @@ func CensusOf(ctx context.Context, agents Agents, component string, f func(fleet
 	if component == "" {
 		return agents.Census(ctx, func(c fleet.Census) { f(c, nil) })
 	}
-	return EachWithComponent(ctx, agents, component, func(a *fleet.Agent) {
+	return EachOf(ctx, agents, component, func(a *fleet.Agent) {
 		s := a.Of(component)
 		f(s.ComponentCensus(), a)
 	})
 }
 
-// EachWithComponent calls f with every agent that is not unenrolled and reports the component.
-func EachWithComponent(ctx context.Context, agents Agents, component string, f func(*fleet.Agent)) error {
-	reports := kql.Equals{Field: fleet.FieldComponentName, Value: component}
-	return agents.Each(ctx, AgentFilter{ActiveOnly: true, Query: reports}, func(a fleet.Agent) { f(&a) })
+// EachOf calls f with every agent that is not unenrolled and, if a component is named, reports it.
+func EachOf(ctx context.Context, agents Agents, component string, f func(*fleet.Agent)) error {
+	filter := AgentFilter{ActiveOnly: true}
+	if component != "" {
+		filter.Query = kql.Equals{Field: fleet.FieldComponentName, Value: component}
+	}
+	return agents.Each(ctx, filter, func(a fleet.Agent) { f(&a) })
+}
+
+// PoliciesWith returns the policies that list a component, by id; none if no component is named.
+func PoliciesWith(ctx context.Context, policies Collection[fleet.Policy], component string) (map[string]fleet.Policy, error) {
+	if component == "" {
+		return nil, nil
+	}
+	all, _, err := policies.List(ctx, 0, 0)
+	with := map[string]fleet.Policy{}
+	for _, p := range all {
+		if p.Component(component) != nil {
+			with[p.ID] = p
+		}
+	}
+	return with, err
 }
 
 // EachUpgrading calls f with every agent that is being upgraded.

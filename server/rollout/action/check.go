@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // CheckUpgradeRequest returns an error if a request to upgrade is wrong, whatever
 // packages are published.
-func CheckUpgradeRequest(r fleet.UpgradeRequest) error { return withSource(r).Check(nil) }
+func CheckUpgradeRequest(r fleet.UpgradeRequest) error { return withSource(r).Check("", nil) }
 
 // withSource returns the request with a source_uri, so that Check and CheckUpgrade do not
 // look at the published packages.
@@ -45,16 +45,16 @@ func (s *Service) upgradeStep(ctx context.Context, o UpgradeOrder) (do step, cat
 			return step{}, nil, err
 		}
 		back := checkRollback(o.Component, o.Version, s.Now.UTC())
-		inForce, err := s.checkInForce(ctx, o.Component, o.Version)
+		inForce, err := s.InForceElsewhere(ctx, o.Component, o.Version)
 		if err != nil {
 			return step{}, nil, err
 		}
 		do.check = func(a *fleet.Agent) error {
 			subject := a.Of(o.Component)
 			if subject.Version == o.Version {
-				return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", o.Component, a.ID, o.Version).Because(fleet.CauseRunning)
+				return fleet.AlreadyHas(o.Component, a.ID, o.Version).Because(fleet.CauseRunning)
 			}
-			if err := cmp.Or(inForce(a), back(a)); err != nil {
+			if err := cmp.Or(inForce[a.PolicyID], back(a)); err != nil {
 				return err
 			}
 			return subject.CheckState(o.Version, packages)
@@ -89,10 +89,7 @@ func (o *UpgradeOrder) check(catalog fleet.Catalog) error {
 	if o.Rollback {
 		return o.checkRollback()
 	}
-	if o.Component != "" {
-		return o.ofComponent().Check(catalog)
-	}
-	return o.UpgradeRequest.Check(catalog)
+	return o.UpgradeRequest.Check(o.Component, catalog)
 }
 
 // checkRollback validates a rollback of a component without regard to any agent.
@@ -122,27 +119,21 @@ func checkRollback(component, version string, now time.Time) func(*fleet.Agent) 
 	}
 }
 
-func (o *UpgradeOrder) ofComponent() fleet.ComponentRequest {
-	return fleet.ComponentRequest{Name: o.Component, UpgradeRequest: o.UpgradeRequest}
-}
-
 // checkComponentUpgrade returns a function that reports why an agent cannot follow an order of
 // its component.
 func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, catalog fleet.Catalog) (func(*fleet.Agent) error, error) {
-	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
+	policies, err := store.PoliciesWith(ctx, s.Store.Policies(), o.Component)
 	listed := map[string]agentapi.PolicyComponent{} // by policy
-	for _, p := range policies {
-		if i := slices.IndexFunc(p.Components, func(c agentapi.PolicyComponent) bool { return c.Name == o.Component }); i >= 0 {
-			listed[p.ID] = p.Components[i]
-		}
+	for id, p := range policies {
+		listed[id] = *p.Component(o.Component)
 	}
 	check := func(a *fleet.Agent) error {
-		err := a.CheckComponentUpgrade(o.ofComponent(), catalog)
+		subject := a.Of(o.Component)
+		err := subject.CheckUpgrade(o.UpgradeRequest, catalog)
 		if err == nil && !o.Stages {
 			err = fleet.CheckInForce(listed[a.PolicyID], o.Version)
 		}
 		if err == nil {
-			subject := a.Of(o.Component)
 			err = subject.CheckRendered(o.UpgradeRequest)
 		}
 		if err != nil || o.SourceURI != "" {
@@ -161,22 +152,17 @@ func (s *Service) checkComponentUpgrade(ctx context.Context, o UpgradeOrder, cat
 	return s.unlessHosted(ctx, o, check)
 }
 
-// checkInForce returns a function that reports why an agent must not be brought to a version of a
-// component: another one is in force for its policy. Upgrades in lockstep are not asked.
-func (s *Service) checkInForce(ctx context.Context, component, version string) (func(*fleet.Agent) error, error) {
-	refused := map[string]error{} // by policy
-	if component != "" {
-		policies, _, err := s.Store.Policies().List(ctx, 0, 0)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range policies {
-			if c := p.Component(component); c != nil {
-				refused[p.ID] = fleet.CheckInForce(*c, version)
-			}
+// InForceElsewhere returns, by policy, why its agents must not be brought to a version of a component:
+// another one is in force. Upgrades in lockstep are not asked.
+func (s *Service) InForceElsewhere(ctx context.Context, component, version string) (map[string]error, error) {
+	policies, err := store.PoliciesWith(ctx, s.Store.Policies(), component)
+	refused := map[string]error{}
+	for id, p := range policies {
+		if err := fleet.CheckInForce(*p.Component(component), version); err != nil {
+			refused[id] = err
 		}
 	}
-	return func(a *fleet.Agent) error { return refused[a.PolicyID] }, nil
+	return refused, err
 }
 
 // unlessHosted refuses the agents of managed policies, unless the order has force.
@@ -196,7 +182,7 @@ func (s *Service) checkAgentUpgrade(ctx context.Context, o UpgradeOrder, catalog
 	if err := CheckUpgradeRequest(o.UpgradeRequest); err != nil {
 		return nil, err
 	}
-	missing := o.UpgradeRequest.Check(catalog)
+	missing := o.UpgradeRequest.Check("", catalog)
 	var of *fleet.Error
 	if errors.As(missing, &of) {
 		missing = fleet.Errorf(of.Kind, "%s", of.Message).Because(cmp.Or(of.Cause, fleet.CauseNotPublished)) // without the field of the request

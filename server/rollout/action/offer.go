@@ -153,15 +153,12 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 			return nil
 		}
 		// Also with force, since a rollout does not reinstall a version.
-		if component != "" {
-			return fleet.Errorf(fleet.Invalid, "component %s of agent %s already is %s", component, subject.Agent.ID, o.Version)
-		}
-		return fleet.Errorf(fleet.Invalid, "agent %s already runs %s", subject.Agent.ID, o.Version)
+		return fleet.AlreadyHas(component, subject.Agent.ID, o.Version)
 	}
-	inForce := func(*fleet.Agent) error { return nil }
+	var inForce map[string]error // by policy
 	if o.Component == nil || o.Component.Lockstep == nil {
 		var err error
-		if inForce, err = s.checkInForce(ctx, component, o.Version); err != nil {
+		if inForce, err = s.InForceElsewhere(ctx, component, o.Version); err != nil {
 			return step{}, err
 		}
 	}
@@ -174,27 +171,21 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 		}
 		agent.OrderedBy(component, by, now)
 	}
-	if o.Rollback {
-		return step{
-			check: func(agent *fleet.Agent) error {
-				subject := agent.Of(component)
-				if err := cmp.Or(runs(&subject), inForce(agent)); err != nil {
-					return err
-				}
-				return checkRollback(component, o.Version, now)(agent)
-			},
-			begin: begin,
-		}, nil
-	}
-	catalog, err := s.CatalogOf(ctx, component)
-	if err != nil {
-		return step{}, err
+	var catalog fleet.Catalog
+	if !o.Rollback {
+		var err error
+		if catalog, err = s.CatalogOf(ctx, component); err != nil {
+			return step{}, err
+		}
 	}
 	return step{
 		check: func(agent *fleet.Agent) error {
 			subject := agent.Of(component)
-			if err := cmp.Or(runs(&subject), inForce(agent)); err != nil {
+			if err := cmp.Or(runs(&subject), inForce[agent.PolicyID]); err != nil {
 				return err
+			}
+			if o.Rollback {
+				return checkRollback(component, o.Version, now)(agent)
 			}
 			w := o.UpgradeRequest
 			w.Force = w.Force || o.configures() && subject.Version == o.Version // only the configuration changes

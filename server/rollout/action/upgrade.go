@@ -83,11 +83,10 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if o.Stages {
 		a.Type = agentapi.ActionStage
 	}
-	data := agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: (o.Force || o.Retry) && !o.Rollback, Rollback: o.Rollback}
-	if o.Component != "" {
-		data.Component = o.ofComponent().Data(a.ID, catalog)
-	}
-	a.Data = event.Data(data)
+	a.Data = event.Data(agentapi.UpgradeData{
+		Version: o.Version, SourceURI: o.SourceURI, Force: (o.Force || o.Retry) && !o.Rollback, Rollback: o.Rollback,
+		Component: o.ComponentData(o.Component, a.ID, catalog),
+	})
 	o.marks(&do, &a)
 	return s.order(ctx, a, o.AgentIDs, do, key, o.kind(), &asked)
 }

@@ -188,18 +188,11 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	if v := c.Versions(); len(v) > 0 {
 		there = "published are " + fleet.List(v)
 	}
-	text := fmt.Sprintf("no package of %s is published (%s): publish it with `muster package push`, or say where it is (source_uri, --source-uri)", packageName(p), there)
+	text := fmt.Sprintf("no package of %s is published (%s): publish it with `muster package push`, or say where it is (source_uri, --source-uri)", fleet.PackageName(p.Component, p.Version), there)
 	if len(p.Artifacts) == 0 {
 		return ruled(ErrChecksumMissing, field("artifacts"), "%s", text)
 	}
 	return fleet.FieldError(field("version"), "%s", text)
-}
-
-func packageName(p *fleet.Plan) string {
-	if p.Component == "" {
-		return "version " + p.Version
-	}
-	return "component " + p.Component + " in version " + p.Version
 }
 
 // WithDefaults returns the plan with every default but the failure count: a count in

@@ -274,7 +274,7 @@ func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (code fleet
 	if text := s.lockedBy(a.PolicyID); text != "" {
 		return fleet.WhyLocked, text, nil
 	}
-	if p.Component != "" && !plan.Together(p.Strategy.Kind) {
+	if !plan.Together(p.Strategy.Kind) {
 		if err := fleet.CheckInForce(s.fleet.Components[a.PolicyID], p.Version); err != nil {
 			return fleet.WhyInForce, err.Error(), nil
 		}
@@ -306,7 +306,7 @@ func (s *builder) lacksComponent(a *plan.Candidate, subject *fleet.Subject) stri
 
 // config returns what identifies the configuration that the server renders for the agent.
 func (s *builder) config(a *plan.Candidate) (string, error) {
-	if s.fleet.Config == nil || s.plan.Component == "" {
+	if s.fleet.Config == nil {
 		return "", nil
 	}
 	digest, err := s.fleet.Config(a.Agent)
@@ -369,10 +369,7 @@ func (s *builder) lockedBy(policy string, also ...string) string {
 	if !ok || h.ID == s.id || slices.Contains(also, h.ID) {
 		return ""
 	}
-	if s.plan.Component != "" {
-		return fmt.Sprintf("the rollout %s (%s) has component %s of its policy", cmp.Or(h.Name, "without a name"), h.ID, s.plan.Component)
-	}
-	return fmt.Sprintf("the rollout %s (%s) has its policy", cmp.Or(h.Name, "without a name"), h.ID)
+	return fmt.Sprintf("the rollout %s (%s) has %s", cmp.Or(h.Name, "without a name"), h.ID, fleet.PartOf(s.plan.Component, "its policy"))
 }
 
 // pinned is what the plan installs on a platform.
@@ -440,7 +437,7 @@ func (s *builder) target(a *plan.Candidate, subject *fleet.Subject) fleet.Previe
 		AgentID: a.ID, Hostname: a.Hostname(), Policy: a.PolicyID, From: subject.Version, To: s.plan.Version, Config: s.configs[a.ID],
 		Site: a.Label(siteLabel), Online: s.online(a.Agent), Bytes: s.pinnedFor(a).bytes,
 	}
-	if c, ok := s.fleet.Components[a.PolicyID]; ok && s.plan.Component != "" {
+	if c, ok := s.fleet.Components[a.PolicyID]; ok {
 		t.Observes = fleet.Duration(c.Health.Wait())
 		s.observes = max(s.observes, t.Observes.D())
 	}

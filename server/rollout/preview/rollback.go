@@ -90,10 +90,8 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 	if text := s.lockedBy(a.PolicyID, r.RollbackOf); text != "" {
 		return none, fleet.WhyLocked, text
 	}
-	if subject.Component != "" {
-		if err := fleet.CheckInForce(s.fleet.Components[a.PolicyID], to); err != nil {
-			return none, fleet.WhyInForce, err.Error()
-		}
+	if err := fleet.CheckInForce(s.fleet.Components[a.PolicyID], to); err != nil {
+		return none, fleet.WhyInForce, err.Error()
 	}
 	back := s.target(a, subject)
 	back.To, back.Bytes = to, 0

@@ -10,7 +10,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
-	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func (s *builder) warnf(format string, args ...any) {
@@ -83,7 +82,10 @@ func (s *builder) warnDowngrades(picks []*pick) {
 			order, err := manifest.CompareVersions(t.to, t.from)
 			down[t] = err == nil && order < 0 && !slices.ContainsFunc(s.fleet.Catalog, func(p fleet.Package) bool { return p.Version == t.to && p.Downgrade })
 		}
-		if down[t] && !p.target.Rollback && !s.keeps(p, t.to) {
+		if !down[t] || p.target.Rollback {
+			continue
+		}
+		if subject := p.Of(s.plan.Component); !subject.Keeps(t.to, s.now) {
 			refusing++
 			versions[t.to] = true
 		}
@@ -102,12 +104,12 @@ func (s *builder) warnDowngrades(picks []*pick) {
 // space.
 func (s *builder) warnSpace(picks []*pick) {
 	wish := fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: true}
-	if s.plan.Component != "" || s.plan.Version == "" || !s.plan.Force {
+	if s.plan.Version == "" || !s.plan.Force {
 		return
 	}
 	n := 0
 	for _, p := range picks {
-		subject := p.Of("")
+		subject := p.Of(s.plan.Component)
 		if cause, _ := subject.HostRefuses(wish, s.packages, s.now); cause == fleet.CauseNoSpace {
 			n++
 		}
@@ -120,7 +122,7 @@ func (s *builder) warnSpace(picks []*pick) {
 // warnRendered warns of targets whose rendered configuration files the plan takes away. A
 // rollback puts the files of the version before back.
 func (s *builder) warnRendered(picks []*pick) {
-	if s.plan.Component == "" || s.plan.Version == "" {
+	if s.plan.Version == "" {
 		return
 	}
 	n := 0
@@ -138,9 +140,6 @@ func (s *builder) warnRendered(picks []*pick) {
 // warnChecks warns of the checks of policies that leave their hosts. Whether a host allows it is in its
 // own configuration, which the server does not know.
 func (s *builder) warnChecks(picks []*pick) {
-	if s.plan.Component == "" {
-		return
-	}
 	checks := map[string]bool{}
 	n := 0
 	for _, p := range picks {
@@ -159,15 +158,6 @@ func (s *builder) warnChecks(picks []*pick) {
 		s.warnf("the policy's checks %s ask other hosts, for %s: a host refuses that unless checks.allow of its agent.yml lists the address, and then goes back to the version before",
 			fleet.List(slices.Sorted(maps.Keys(checks))), plan.Count(n, "target", "targets"))
 	}
-}
-
-// keeps reports whether the host of a target keeps a version, so that it needs no package.
-func (s *builder) keeps(p *pick, version string) bool {
-	if s.plan.Component != "" {
-		c, _ := p.Component(s.plan.Component)
-		return slices.Contains(c.Rollbacks, version)
-	}
-	return slices.ContainsFunc(p.Kept.Rollbacks, func(r agentapi.Rollback) bool { return r.Version == version && s.now.Before(r.ValidUntil) })
 }
 
 func (s *builder) warnQuery() {

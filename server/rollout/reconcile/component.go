@@ -125,24 +125,6 @@ func (r *Reconciler) configsOf(ctx context.Context, p *fleet.Plan, policies map[
 	return configs
 }
 
-// policiesWith returns the policies that list a component, by id; none without a component.
-func (r *Reconciler) policiesWith(ctx context.Context, component string) (map[string]fleet.Policy, error) {
-	if component == "" {
-		return nil, nil
-	}
-	policies, _, err := r.store.Policies().List(ctx, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	byID := map[string]fleet.Policy{}
-	for _, policy := range policies {
-		if slices.ContainsFunc(policy.Components, func(c agentapi.PolicyComponent) bool { return c.Name == component }) {
-			byID[policy.ID] = policy
-		}
-	}
-	return byID, nil
-}
-
 // abandonedComponents is where the search for abandoned upgrades of components continues.
 type abandonedComponents struct {
 	after   *store.AgentPosition

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // join adds agents that match the selector only since the start, as a last batch of
@@ -36,7 +37,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 		return !chosen.MatchesAgent(&a) || s.Version == p.Version || s.Busy() || plan.Of(p).Place(p, &plan.Candidate{Agent: &a}).Out != "" ||
 			(p.SourceVersion != "" && s.Version != p.SourceVersion) || s.CheckUpgrade(wish, catalog) != nil
 	})
-	policies, err := r.policiesWith(ctx, p.Component)
+	policies, err := store.PoliciesWith(ctx, r.store.Policies(), p.Component)
 	if err != nil {
 		return err
 	}

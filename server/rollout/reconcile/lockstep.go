@@ -229,7 +229,7 @@ func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool,
 	if err := r.readLeftOut(ctx, run); err != nil {
 		return nil, false, err
 	}
-	policies, err := r.policiesWith(ctx, p.Component)
+	policies, err := store.PoliciesWith(ctx, r.store.Policies(), p.Component)
 	if err != nil {
 		return nil, false, err
 	}
@@ -238,7 +238,7 @@ func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool,
 		return nil, false, err
 	}
 	known = true
-	err = store.EachWithComponent(ctx, r.store.Agents(), p.Component, func(a *fleet.Agent) {
+	err = store.EachOf(ctx, r.store.Agents(), p.Component, func(a *fleet.Agent) {
 		s, online := a.Of(p.Component), !plan.Disconnected(a, r.connections.Of(a), again, now)
 		policy, listed := policies[a.PolicyID]
 		if !listed || a.UnenrollmentStartedAt != nil || s.Version == "" || s.Version == p.Version {

@@ -221,7 +221,7 @@ func (s *Service) wishes(ctx context.Context, objects []*spec.Fleet) ([][]Wish, 
 			}
 			w.Listed = map[string]bool{}
 			for i := range policies {
-				if p.Component != "" && policies[i].Component(p.Component) != nil {
+				if policies[i].Component(p.Component) != nil {
 					w.Listed[policies[i].ID] = true
 				}
 			}
