@@ -73,9 +73,13 @@ func reportedComponents(raw json.RawMessage) []agentapi.Component {
 	return out
 }
 
-// setUpgrade stores the upgrade of a component, and what queries and reconciliation read of
-// all of them.
+// setUpgrade stores the upgrade of a component, or of the agent itself if the name is empty, and what
+// queries and reconciliation read of all components.
 func (a *Agent) setUpgrade(name string, u Upgrade) {
+	if name == "" {
+		a.Upgrade = u
+		return
+	}
 	all := maps.Clone(a.ComponentUpgrades)
 	if all == nil {
 		all = map[string]ComponentUpgrade{}

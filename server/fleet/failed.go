@@ -32,14 +32,14 @@ const (
 // ErrFailedBefore is wrapped by the refusal of a version that failed on the host.
 var ErrFailedBefore = errors.New("failed on its host before")
 
-// FailedBefore returns the failure of a version on the agent's host; ok is false if the
-// version did not fail there.
-func (a *Agent) FailedBefore(version string) (f FailedVersion, ok bool) {
-	i := slices.IndexFunc(a.FailedVersions, func(f FailedVersion) bool { return f.Version == version })
+// FailedBefore returns the failure of a version on the host; ok is false if the version did not fail
+// there.
+func (u *Upgrade) FailedBefore(version string) (f FailedVersion, ok bool) {
+	i := slices.IndexFunc(u.FailedVersions, func(f FailedVersion) bool { return f.Version == version })
 	if i < 0 {
 		return f, false
 	}
-	return a.FailedVersions[i], true
+	return u.FailedVersions[i], true
 }
 
 // CheckFailedBefore returns an error that says when and why the version failed on the

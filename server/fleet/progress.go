@@ -345,9 +345,7 @@ func progress(s ProgressState, o *UpgradeOrder, d *agentapi.UpgradeDetails, star
 func (a *Agent) OrderedBy(component string, by Orderer, now time.Time) {
 	u := a.upgradeOf(component)
 	u.orderedBy(by, u.UpgradeStartedAt, now)
-	if component != "" {
-		a.setUpgrade(component, *u)
-	}
+	a.setUpgrade(component, *u)
 }
 
 // noting calls change, which may change the upgrade, and records the new state of the upgrade, each
@@ -424,7 +422,7 @@ func scheduledAt(d *agentapi.UpgradeDetails) *time.Time {
 // StallBound returns how long the upgrade may not move if bound is the limit for agents that report
 // their progress. Others do not show it.
 func (s *Subject) StallBound(bound time.Duration) time.Duration {
-	if s.Component == "" && !s.Agent.Host().Maker.ReportsPhases(s.Agent.Version) {
+	if !s.Agent.Host().Maker.ReportsPhases(s.Agent.Version) {
 		return max(bound, unseenGrace)
 	}
 	return bound

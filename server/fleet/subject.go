@@ -92,7 +92,7 @@ func (s *Subject) Left() string {
 // ordered, nil if there is none. That of an agent itself is among the upgrades ordered.
 func (s *Subject) OnHost() *agentapi.UpgradeDetails {
 	d := s.component.UpgradeDetails
-	if s.Component == "" || d == nil || s.Upgrading() || s.UpgradeActionID != "" && d.ActionID == s.UpgradeActionID {
+	if d == nil || s.Upgrading() || s.UpgradeActionID != "" && d.ActionID == s.UpgradeActionID {
 		return nil
 	}
 	return d
@@ -148,19 +148,6 @@ func (s *Subject) RenderedSHA256() string { return s.component.RenderedSHA256 }
 
 // RollbackProblems are what versions lack that the component's host has kept.
 func (s *Subject) RollbackProblems() []agentapi.RollbackProblem { return s.component.RollbackProblems }
-
-// FailedBefore returns the failure of a version on the host; ok is false if it did not fail
-// there.
-func (s *Subject) FailedBefore(version string) (f FailedVersion, ok bool) {
-	if s.Component == "" {
-		return s.Agent.FailedBefore(version)
-	}
-	failed := s.FailedVersions
-	if i := slices.IndexFunc(failed, func(f FailedVersion) bool { return f.Version == version }); i >= 0 {
-		return failed[i], true
-	}
-	return f, false
-}
 
 // CheckUpgrade returns an error that says why it cannot be upgraded as requested, or nil.
 // catalog has the packages of the agent, or of the component.

@@ -129,15 +129,11 @@ func (u *Upgrade) begin(actionID, target, from string, start time.Time) {
 // BeginUpgrade marks the agent as being upgraded by an action from start on, which is in
 // the future for a scheduled upgrade.
 func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
-	a.begin(actionID, target, a.Version, start)
+	a.BeginOf("", actionID, target, start)
 }
 
 // BeginOf is BeginUpgrade of a component, or of the agent itself if the name is empty.
 func (a *Agent) BeginOf(component, actionID, target string, start time.Time) {
-	if component == "" {
-		a.BeginUpgrade(actionID, target, start)
-		return
-	}
 	s := a.Of(component)
 	s.begin(actionID, target, s.Version, start)
 	a.setUpgrade(component, *s.Upgrade)

@@ -244,7 +244,7 @@ func (a *Agent) ObserveMissing(idle bool, now time.Time) (upgrade bool, componen
 func (a *Agent) changing(component string, now time.Time, change func(*Subject) bool) bool {
 	s := a.Of(component)
 	changed := s.noting(now, func() bool { return change(&s) })
-	if changed && component != "" {
+	if changed {
 		a.setUpgrade(component, *s.Upgrade)
 	}
 	return changed
@@ -399,12 +399,11 @@ func (a *Agent) GiveUpUpgrade(actionID, why string, now time.Time) bool {
 // Withdrawable reports whether the offer of an action can still be withdrawn from the
 // agent: as far as the server knows, the agent has neither begun nor answered.
 func (a *Agent) Withdrawable(actionID string) bool {
-	component := a.ComponentOf(actionID)
-	u := a.upgradeOf(component)
+	u := a.upgradeOf(a.ComponentOf(actionID))
 	switch d, w := u.UpgradeDetails, a.Watch; {
 	case u.UpgradeActionID != actionID:
 		return true // the agent never took the offer, or has another one now
-	case d != nil && HostChanging(d.State), component == "" && w != nil && w.ActionID == actionID:
+	case d != nil && HostChanging(d.State), w != nil && w.ActionID == actionID:
 		return false
 	}
 	return u.Upgrading() || u.calledOff()
@@ -458,7 +457,7 @@ func (s *Subject) noReason() string {
 // document; ok is false while it is under way, or if another order has replaced it.
 func (a *Agent) OutcomeOf(actionID string, now time.Time) (r Result, ok bool) {
 	component := a.ComponentOf(actionID)
-	if component == "" && a.UpgradeActionID != actionID {
+	if a.upgradeOf(component).UpgradeActionID != actionID {
 		return Result{}, false
 	}
 	return a.UpgradeResult(component, now)

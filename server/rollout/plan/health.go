@@ -406,7 +406,7 @@ func (c *assessment) deadline(end time.Time) time.Time {
 // restarts counts the restarts of the component since the host has accepted its version. It
 // judges those during its own observation.
 func (c *assessment) restarts() int {
-	if c.subject.Component == "" || c.subject.UpgradedAt == nil || !c.ours() {
+	if c.subject.UpgradedAt == nil || !c.ours() {
 		return 0
 	}
 	return c.subject.Restarts()
