@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // examplePlan is a plan with every key explained.
@@ -197,7 +198,7 @@ func (a *client) newRolloutsStatus() *cobra.Command {
 // reachedWords is the phase that a target has reached in lockstep.
 func reachedWords(t adminapi.Target) string { return string(t.Reached) }
 
-var targetStates = []string{"pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled"}
+var targetStates = each(fleet.TargetStates[:], func(s fleet.TargetState) string { return string(s) })
 
 func (a *client) newRolloutsTargets() *cobra.Command {
 	var (
