@@ -318,7 +318,7 @@ func TestOpenRefusesForeignIndices(t *testing.T) {
 		must(t, errors.Join(err, s.Close()))
 		refused(t, p, "newer Muster") // it was left as it is
 
-		if err := elastic.Downgrade(t.Context(), opts, 1); err == nil || !strings.Contains(err.Error(), "has no way back to 1") {
+		if err := elastic.Downgrade(t.Context(), opts, 0); err == nil || !strings.Contains(err.Error(), "has no way back to 0") {
 			t.Errorf("error is %v, want one that there is no way back", err)
 		}
 		must(t, elastic.Downgrade(t.Context(), opts, elastic.NewestSchema()))

@@ -5,13 +5,13 @@ import "maps"
 // schemaVersion is the version of all mappings. A new version may add fields and indices,
 // but never change the type of a field, so that servers of two versions can run concurrently
 // during an upgrade.
-const schemaVersion = 7
+const schemaVersion = 1
 
 // oldestReader is the lowest schema whose programs can work with what this one has written,
 // once the indices say that they have it. It is below schemaVersion if the new fields and
 // indices only add what those programs can do without: a document that they write lacks the
 // indexed fields.
-const oldestReader = 5
+const oldestReader = 1
 
 // The indices, without their prefix.
 const (
