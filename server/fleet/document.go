@@ -127,15 +127,3 @@ func Deeper[T ~[]byte | string](doc T, limit int) bool {
 	}
 	return false
 }
-
-// Readable returns the agent without reports of its host that no store could read again. An
-// earlier version has stored them; such an agent can be changed, and is whole after its host has
-// reported again.
-func (a Agent) Readable() Agent {
-	for _, raw := range []*json.RawMessage{&a.LocalMetadata, &a.UserMetadata, &a.Components} {
-		if Deeper(*raw, MaxStoredDepth-1) {
-			*raw = nil
-		}
-	}
-	return a
-}

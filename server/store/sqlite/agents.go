@@ -68,7 +68,6 @@ var factSlots = func() string {
 }()
 
 func newAgentRow(a *fleet.Agent) (agentRow, error) {
-	a = new(a.Readable())
 	row, err := newDocumentRow(a)
 	if err == nil {
 		row.facts, err = newFacts(a)
@@ -97,7 +96,7 @@ func newUpdateRow(a *fleet.Agent) (agentRow, error) {
 }
 
 func newDocumentRow(a *fleet.Agent) (agentRow, error) {
-	doc, err := new(a.Readable()).Encode()
+	doc, err := a.Encode()
 	if err == nil {
 		err = store.CheckReadable("agent", a.ID, doc)
 	}
