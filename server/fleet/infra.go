@@ -14,7 +14,7 @@ type FleetServerHost struct {
 	Preconfigured bool     `json:"is_preconfigured"`
 	ProxyID       string   `json:"proxy_id,omitempty"`
 	SSL           *HostSSL `json:"ssl,omitempty"`
-	Sealed        []byte   `json:"sealed,omitempty"`
+	Sealed        []byte   `json:"sealed,omitempty" schema:"-"`
 	Revision      int64    `json:"-"`
 }
 
@@ -41,7 +41,7 @@ type DownloadSource struct {
 	Default  bool       `json:"is_default"`
 	ProxyID  string     `json:"proxy_id,omitempty"`
 	SSL      *ClientSSL `json:"ssl,omitempty"`
-	Sealed   []byte     `json:"sealed,omitempty"`
+	Sealed   []byte     `json:"sealed,omitempty" schema:"-"`
 	Revision int64      `json:"-"`
 }
 
@@ -64,7 +64,7 @@ type FleetProxy struct {
 	Certificate            string         `json:"certificate,omitempty"`
 	CertificateKey         string         `json:"certificate_key,omitempty"`
 	Preconfigured          bool           `json:"is_preconfigured"`
-	Sealed                 []byte         `json:"sealed,omitempty"`
+	Sealed                 []byte         `json:"sealed,omitempty" schema:"-"`
 	Revision               int64          `json:"-"`
 }
 
@@ -98,10 +98,12 @@ type Output struct {
 	AllowEdit            []string       `json:"allow_edit,omitempty"`
 
 	// Of Elasticsearch, also remote.
+
 	Preset             string `json:"preset,omitempty"` // balanced, custom, throughput, scale or latency
 	WriteToLogsStreams *bool  `json:"write_to_logs_streams,omitempty"`
 
 	// Of remote Elasticsearch.
+
 	ServiceToken                string `json:"service_token,omitempty"`
 	KibanaURL                   string `json:"kibana_url,omitempty"`
 	KibanaAPIKey                string `json:"kibana_api_key,omitempty"`
@@ -109,6 +111,7 @@ type Output struct {
 	SyncUninstalledIntegrations *bool  `json:"sync_uninstalled_integrations,omitempty"`
 
 	// Of Kafka.
+
 	Version          string         `json:"version,omitempty"`
 	Key              string         `json:"key,omitempty"`
 	Compression      string         `json:"compression,omitempty"` // gzip, snappy, lz4 or none
@@ -129,7 +132,7 @@ type Output struct {
 	BrokerTimeout    *float64       `json:"broker_timeout,omitempty"` // seconds
 	RequiredAcks     *int           `json:"required_acks,omitempty"`  // 1, 0 or -1
 
-	Sealed   []byte `json:"sealed,omitempty"`
+	Sealed   []byte `json:"sealed,omitempty" schema:"-"`
 	Revision int64  `json:"-"`
 }
 

@@ -19,10 +19,6 @@ import (
 func TestDomainTypesEncodeAsInTheSpecification(t *testing.T) {
 	t.Parallel()
 	for _, pair := range []struct{ domain, wire any }{
-		{fleet.FleetServerHost{}, adminapi.FleetServerHost{}},
-		{fleet.DownloadSource{}, adminapi.DownloadSource{}},
-		{fleet.FleetProxy{}, adminapi.FleetProxy{}},
-		{fleet.Output{}, adminapi.Output{}},
 		{declared.Fleet{}, adminapi.Fleet{}},
 		{declare.Change{}, adminapi.FleetChange{}},
 		{declare.PartPreview{}, adminapi.FleetPreview{}},

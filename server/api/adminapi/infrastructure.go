@@ -2,6 +2,8 @@ package adminapi
 
 import (
 	"net/http"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // The operations of the area infrastructure.
@@ -314,152 +316,40 @@ type DeletedObject struct {
 }
 
 // HostSSL is TLS of a Fleet Server host.
-type HostSSL struct {
-	CertificateAuthorities      *[]string `json:"certificate_authorities,omitempty"`
-	Certificate                 *string   `json:"certificate,omitempty"`
-	Key                         *string   `json:"key,omitempty"`
-	EsCertificateAuthorities    *[]string `json:"es_certificate_authorities,omitempty"`
-	EsCertificate               *string   `json:"es_certificate,omitempty"`
-	EsKey                       *string   `json:"es_key,omitempty"`
-	AgentCertificateAuthorities *[]string `json:"agent_certificate_authorities,omitempty"`
-	AgentCertificate            *string   `json:"agent_certificate,omitempty"`
-	AgentKey                    *string   `json:"agent_key,omitempty"`
-	ClientAuth                  *string   `json:"client_auth,omitempty"`
-}
+type HostSSL = fleet.HostSSL
 
 // ClientSSL is TLS of a client.
-type ClientSSL struct {
-	CertificateAuthorities *[]string `json:"certificate_authorities,omitempty"`
-	Certificate            *string   `json:"certificate,omitempty"`
-	Key                    *string   `json:"key,omitempty"`
-	VerificationMode       *string   `json:"verification_mode,omitempty"`
-}
+type ClientSSL = fleet.ClientSSL
 
 // FleetServerHost is the address of servers that agents check in with.
-type FleetServerHost struct {
-	Id              string   `json:"id"`
-	Name            string   `json:"name"`
-	HostUrls        []string `json:"host_urls"`
-	IsDefault       bool     `json:"is_default"`
-	IsInternal      *bool    `json:"is_internal,omitempty"`
-	IsPreconfigured bool     `json:"is_preconfigured"`
-	ProxyId         *string  `json:"proxy_id,omitempty"`
-	Ssl             *HostSSL `json:"ssl,omitempty"`
-}
+type FleetServerHost = fleet.FleetServerHost
 
 // DownloadSource is an address that agents download packages from.
-type DownloadSource struct {
-	Id        string     `json:"id"`
-	Name      string     `json:"name"`
-	Host      string     `json:"host"`
-	IsDefault bool       `json:"is_default"`
-	ProxyId   *string    `json:"proxy_id,omitempty"`
-	Ssl       *ClientSSL `json:"ssl,omitempty"`
-}
+type DownloadSource = fleet.DownloadSource
 
 // FleetProxy is a proxy of agents.
-type FleetProxy struct {
-	Id                     string          `json:"id"`
-	Name                   string          `json:"name"`
-	Url                    string          `json:"url"`
-	ProxyHeaders           *map[string]any `json:"proxy_headers,omitempty"`
-	CertificateAuthorities *string         `json:"certificate_authorities,omitempty"`
-	Certificate            *string         `json:"certificate,omitempty"`
-	CertificateKey         *string         `json:"certificate_key,omitempty"`
-	IsPreconfigured        bool            `json:"is_preconfigured"`
-}
+type FleetProxy = fleet.FleetProxy
 
 // OutputShipper is the queue of an output.
-type OutputShipper struct {
-	DiskQueueEnabled            *bool    `json:"disk_queue_enabled,omitempty" schema:"nullable"`
-	DiskQueuePath               *string  `json:"disk_queue_path,omitempty" schema:"nullable"`
-	DiskQueueMaxSize            *float64 `json:"disk_queue_max_size,omitempty" schema:"nullable"`
-	DiskQueueEncryptionEnabled  *bool    `json:"disk_queue_encryption_enabled,omitempty" schema:"nullable"`
-	DiskQueueCompressionEnabled *bool    `json:"disk_queue_compression_enabled,omitempty" schema:"nullable"`
-	CompressionLevel            *float64 `json:"compression_level,omitempty" schema:"nullable"`
-	Loadbalance                 *bool    `json:"loadbalance,omitempty" schema:"nullable"`
-	MemQueueEvents              *float64 `json:"mem_queue_events,omitempty" schema:"nullable"`
-	QueueFlushTimeout           *float64 `json:"queue_flush_timeout,omitempty" schema:"nullable"`
-	MaxBatchBytes               *float64 `json:"max_batch_bytes,omitempty" schema:"nullable"`
-}
+type OutputShipper = fleet.OutputShipper
 
 // OutputSASL is the authentication of an output.
-type OutputSASL struct {
-	Mechanism *string `json:"mechanism,omitempty"`
-}
+type OutputSASL = fleet.OutputSASL
 
 // OutputEvents is how many events a partition gets at a time.
-type OutputEvents struct {
-	GroupEvents *float64 `json:"group_events,omitempty"`
-}
+type OutputEvents = fleet.OutputEvents
 
 // OutputHash is what selects the partition of an event.
-type OutputHash struct {
-	Hash   *string `json:"hash,omitempty"`
-	Random *bool   `json:"random,omitempty"`
-}
+type OutputHash = fleet.OutputHash
 
 // OutputHeader is a header of the messages of an output.
-type OutputHeader struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
+type OutputHeader = fleet.OutputHeader
 
 // Output is where agents send their data.
-type Output struct {
-	Id                          string          `json:"id"`
-	Name                        string          `json:"name"`
-	Type                        OutputType      `json:"type"`
-	Hosts                       []string        `json:"hosts"`
-	IsDefault                   bool            `json:"is_default"`
-	IsDefaultMonitoring         bool            `json:"is_default_monitoring"`
-	IsInternal                  *bool           `json:"is_internal,omitempty"`
-	IsPreconfigured             *bool           `json:"is_preconfigured,omitempty"`
-	CaSha256                    *string         `json:"ca_sha256,omitempty"`
-	CaTrustedFingerprint        *string         `json:"ca_trusted_fingerprint,omitempty"`
-	ConfigYaml                  *string         `json:"config_yaml,omitempty"`
-	Ssl                         *ClientSSL      `json:"ssl,omitempty"`
-	ProxyId                     *string         `json:"proxy_id,omitempty"`
-	Shipper                     *OutputShipper  `json:"shipper,omitempty"`
-	AllowEdit                   *[]string       `json:"allow_edit,omitempty"`
-	Preset                      *string         `json:"preset,omitempty"`
-	WriteToLogsStreams          *bool           `json:"write_to_logs_streams,omitempty"`
-	ServiceToken                *string         `json:"service_token,omitempty"`
-	KibanaUrl                   *string         `json:"kibana_url,omitempty"`
-	KibanaApiKey                *string         `json:"kibana_api_key,omitempty"`
-	SyncIntegrations            *bool           `json:"sync_integrations,omitempty"`
-	SyncUninstalledIntegrations *bool           `json:"sync_uninstalled_integrations,omitempty"`
-	Version                     *string         `json:"version,omitempty"`
-	Key                         *string         `json:"key,omitempty"`
-	Compression                 *string         `json:"compression,omitempty"`
-	CompressionLevel            *float64        `json:"compression_level,omitempty"`
-	ClientId                    *string         `json:"client_id,omitempty"`
-	AuthType                    *string         `json:"auth_type,omitempty"`
-	ConnectionType              *string         `json:"connection_type,omitempty"`
-	Username                    *string         `json:"username,omitempty"`
-	Password                    *string         `json:"password,omitempty"`
-	Sasl                        *OutputSASL     `json:"sasl,omitempty"`
-	Partition                   *string         `json:"partition,omitempty"`
-	Random                      *OutputEvents   `json:"random,omitempty"`
-	RoundRobin                  *OutputEvents   `json:"round_robin,omitempty"`
-	Hash                        *OutputHash     `json:"hash,omitempty"`
-	Topic                       *string         `json:"topic,omitempty"`
-	Headers                     *[]OutputHeader `json:"headers,omitempty"`
-	Timeout                     *float64        `json:"timeout,omitempty"`
-	BrokerTimeout               *float64        `json:"broker_timeout,omitempty"`
-	RequiredAcks                *int            `json:"required_acks,omitempty"`
-}
+type Output = fleet.Output
 
 // OutputType is a value of type of Output.
-type OutputType string
-
-// Values of OutputType.
-const (
-	Elasticsearch       OutputType = "elasticsearch"
-	RemoteElasticsearch OutputType = "remote_elasticsearch"
-	Logstash            OutputType = "logstash"
-	Kafka               OutputType = "kafka"
-)
+type OutputType = fleet.OutputType
 
 // FleetServerHostItem is the answer of POST /api/fleet/fleet_server_hosts.
 type FleetServerHostItem struct {

@@ -5329,21 +5329,21 @@ export interface components {
         OutputType: "elasticsearch" | "remote_elasticsearch" | "logstash" | "kafka";
         /** @description The queue of an output. */
         OutputShipper: {
-            disk_queue_enabled?: boolean | null;
-            disk_queue_path?: string | null;
+            disk_queue_enabled: boolean | null;
+            disk_queue_path: string | null;
             /** Format: double */
-            disk_queue_max_size?: number | null;
-            disk_queue_encryption_enabled?: boolean | null;
-            disk_queue_compression_enabled?: boolean | null;
+            disk_queue_max_size: number | null;
+            disk_queue_encryption_enabled: boolean | null;
+            disk_queue_compression_enabled: boolean | null;
             /** Format: double */
-            compression_level?: number | null;
-            loadbalance?: boolean | null;
+            compression_level: number | null;
+            loadbalance: boolean | null;
             /** Format: double */
-            mem_queue_events?: number | null;
+            mem_queue_events: number | null;
             /** Format: double */
-            queue_flush_timeout?: number | null;
+            queue_flush_timeout: number | null;
             /** Format: double */
-            max_batch_bytes?: number | null;
+            max_batch_bytes: number | null;
         };
         /** @description The authentication of an output. */
         OutputSASL: {
