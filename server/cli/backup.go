@@ -46,11 +46,8 @@ indices for the documents and the packages.`,
   muster backup /backup/muster-hourly.tar --without-packages`,
 		Args: oneArg("the file to write, such as /backup/muster.tar"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			config, err := loadConfig(configFile, data)
+			config, err := validConfig(configFile, data)
 			if err != nil {
-				return err
-			}
-			if err := config.Validate(); err != nil {
 				return err
 			}
 			out, err := writeBackup(cmd.Context(), args[0], config, a.version, !without)
@@ -168,11 +165,8 @@ are paused. Afterwards:
 		Example: `  muster restore /backup/muster-2026-03-01.tar --data /var/lib/muster`,
 		Args:    oneArg("the backup to restore"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			config, err := loadConfig(configFile, data)
+			config, err := validConfig(configFile, data)
 			if err != nil {
-				return err
-			}
-			if err := config.Validate(); err != nil {
 				return err
 			}
 			out, err := restore(cmd.Context(), args[0], config, replace)
@@ -349,11 +343,8 @@ server-upgrade.`,
 		Example: "  muster store restored --config /etc/muster/server.yml",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := loadConfig(configFile, data)
+			config, err := validConfig(configFile, data)
 			if err != nil {
-				return err
-			}
-			if err := config.Validate(); err != nil {
 				return err
 			}
 			if config.Store.Elasticsearch == nil {

@@ -41,10 +41,7 @@ The exit status is 1 if there is a problem. Nothing is changed.`,
 					configFile = packagedConfig
 				}
 			}
-			config, err := loadConfig(configFile, data)
-			if err == nil {
-				err = config.Validate()
-			}
+			config, err := validConfig(configFile, data)
 			s := doctor.Server{
 				Disk: disk.OS{}, Programs: programs(), Config: config, ConfigError: err, StoreFile: filepath.Join(config.Data, storeFile), Now: time.Now,
 				Ping: func(ctx context.Context) error {

@@ -118,6 +118,34 @@ func (d drafted[Item, Status, Preview]) showPreview(a *client, cmd *cobra.Comman
 	})
 }
 
+// creating holds the flags of commands that create a draft, and may preview or start it.
+type creating struct {
+	starting
+	preview, start bool
+}
+
+func (c *creating) register(cmd *cobra.Command, noun string) {
+	f := cmd.Flags()
+	f.BoolVar(&c.preview, "preview", false, "show what the draft would do")
+	f.BoolVar(&c.start, "start", false, "preview the "+noun+", ask for confirmation, and start it")
+	f.BoolVarP(&c.yes, "yes", "y", false, "start without asking for confirmation")
+	c.follow.register(f, noun)
+}
+
+// created previews or starts the draft that a command has created, as its flags say, or tells how.
+func (d drafted[Item, Status, Preview]) created(a *client, cmd *cobra.Command, got Item, c *creating) error {
+	id, title, _ := d.named(got)
+	switch {
+	case c.start:
+		return d.previewAndRun(a, cmd, id, &c.starting)
+	case c.preview:
+		return d.showPreview(a, cmd, id, d.printPreview)
+	}
+	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+		fmt.Fprintf(w, "Created draft %s.\nPreview it with `%s`, then start it with `%s`.\n", title, d.command("preview", id), d.command("start", id))
+	})
+}
+
 // starting holds the flags of commands that start a draft.
 type starting struct {
 	req    adminapi.StartRolloutRequest

@@ -359,16 +359,7 @@ spec changes or it is resumed.`,
 }
 
 func newFleetsExample() *cobra.Command {
-	return &cobra.Command{
-		Use:     "example",
-		Short:   "Print an object with every key explained",
-		Example: "  muster fleets example > fleet.yaml",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), exampleFleet)
-			return err
-		},
-	}
+	return newExample("Print an object with every key explained", "  muster fleets example > fleet.yaml", func() string { return exampleFleet })
 }
 
 func (a *client) newFleetsHistory() *cobra.Command {

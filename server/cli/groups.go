@@ -82,9 +82,8 @@ var oneGroup = oneArg("one group id: `muster groups list` shows them")
 
 func (a *client) newGroupsCreate() *cobra.Command {
 	var (
-		name           string
-		preview, start bool
-		s              starting
+		name string
+		c    creating
 	)
 	cmd := &cobra.Command{
 		Use:   "create --file group.yaml",
@@ -99,9 +98,9 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			switch {
 			case name == "":
 				return &usageError{errors.New("--file is missing: `muster groups example` prints a group to start from")}
-			case s.follow.wait && !start:
+			case c.follow.wait && !c.start:
 				return &usageError{errors.New("--wait follows a started group: add --start")}
-			case start && !s.yes && (name == "-" || !isTerminal(cmd.InOrStdin())):
+			case c.start && !c.yes && (name == "-" || !isTerminal(cmd.InOrStdin())):
 				return &usageError{errors.New("the preview cannot be confirmed, since standard input is not a terminal: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
 			file := yamlFile{name: name, what: "group", field: "plan", example: "muster groups example", tooLong: ": select agents by labels or policies instead of one by one"}
@@ -113,24 +112,11 @@ previewed; without a terminal, pass --yes to skip the question.`,
 			if err != nil {
 				return file.locate(err)
 			}
-			id := got.Item.ID
-			switch {
-			case start:
-				return a.groupDrafts().previewAndRun(a, cmd, id, &s)
-			case preview:
-				return a.groupDrafts().showPreview(a, cmd, id, printGroupPreview)
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Created draft %s.\nPreview it with `muster groups preview %s`, then start it with `muster groups start %s`.\n", groupNameAndID(got.Item), id, id)
-			})
+			return a.groupDrafts().created(a, cmd, got, &c)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVarP(&name, "file", "f", "", "the group in YAML; - reads standard input (required)")
-	f.BoolVar(&preview, "preview", false, "show what the draft would do")
-	f.BoolVar(&start, "start", false, "preview the group, ask for confirmation, and start it")
-	f.BoolVarP(&s.yes, "yes", "y", false, "start without asking for confirmation")
-	s.follow.register(f, "group")
+	cmd.Flags().StringVarP(&name, "file", "f", "", "the group in YAML; - reads standard input (required)")
+	c.register(cmd, "group")
 	return cmd
 }
 

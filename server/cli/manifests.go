@@ -64,21 +64,12 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 
 func newManifestsExample() *cobra.Command {
 	var template bool
-	cmd := &cobra.Command{
-		Use:   "example",
-		Short: "Print an upgrade manifest with every key explained",
-		Example: `  muster manifests example > 2.0.0.yaml
-  muster manifests example --template > web.conf.tmpl`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text := upgrademanifest.Example
-			if template {
-				text = upgrademanifest.ExampleTemplate
-			}
-			_, err := io.WriteString(cmd.OutOrStdout(), text)
-			return err
-		},
-	}
+	cmd := newExample("Print an upgrade manifest with every key explained", "  muster manifests example > 2.0.0.yaml\n  muster manifests example --template > web.conf.tmpl", func() string {
+		if template {
+			return upgrademanifest.ExampleTemplate
+		}
+		return upgrademanifest.Example
+	})
 	cmd.Flags().BoolVar(&template, "template", false, "print a template of a configuration file instead")
 	return cmd
 }

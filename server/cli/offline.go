@@ -21,11 +21,8 @@ import (
 // localCommands returns the commands of the server on this machine. They go through its
 // control socket if it runs on the embedded store, and otherwise to the store itself.
 func localCommands(ctx context.Context, configFile, data string) (c control.Commands, done func(), err error) {
-	config, err := loadConfig(configFile, data)
+	config, err := validConfig(configFile, data)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := config.Validate(); err != nil {
 		return nil, nil, err
 	}
 	if config.Store.Elasticsearch == nil {

@@ -30,12 +30,10 @@ type createRequest struct {
 
 func (a *client) newRolloutsCreate() *cobra.Command {
 	var (
-		flags   planFlags
-		s       starting
-		preview bool
-		start   bool
-		from    string
-		failed  bool
+		flags  planFlags
+		s      creating
+		from   string
+		failed bool
 	)
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -54,10 +52,10 @@ version failed before are included. While a rollout is active,
   muster rollouts create --file plan.yaml --version 1.1.0 --start --yes --wait`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if s.follow.wait && !start {
+			if s.follow.wait && !s.start {
 				return &usageError{errors.New("--wait follows a started rollout: add --start")}
 			}
-			if start && !s.yes && !isTerminal(cmd.InOrStdin()) {
+			if s.start && !s.yes && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the preview cannot be confirmed: add --yes to start without confirmation, or omit --start to create a draft")}
 			}
 			req := createRequest{Failed: failed}
@@ -88,27 +86,19 @@ version failed before are included. While a rollout is active,
 			if err != nil {
 				return file.locate(err)
 			}
-			if start {
-				return a.removeRefused(cmd, got.Item.ID, a.rolloutDrafts().previewAndRun(a, cmd, got.Item.ID, &s))
+			err = a.rolloutDrafts().created(a, cmd, got, &s)
+			if s.start {
+				err = a.removeRefused(cmd, got.Item.ID, err)
 			}
-			if preview {
-				return a.rolloutDrafts().showPreview(a, cmd, got.Item.ID, a.rolloutDrafts().printPreview)
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				id := got.Item.ID
-				fmt.Fprintf(w, "Created draft %s.\nPreview it with `muster rollouts preview %s`, then start it with `muster rollouts start %s`.\n", nameAndID(got.Item), id, id)
-			})
+			return err
 		},
 	}
 	f := cmd.Flags()
 	flags.register(f)
 	f.StringVar(&from, "from", "", "rollout that has ended, whose plan is taken; with --failed")
 	f.BoolVar(&failed, "failed", false, "with --from: only for the targets that failed in it")
-	f.BoolVar(&preview, "preview", false, "show what the draft would do")
-	f.BoolVar(&start, "start", false, "preview the rollout, ask for confirmation, and start it")
-	f.BoolVarP(&s.yes, "yes", "y", false, "start without asking for confirmation")
+	s.register(cmd, "rollout")
 	s.owner.flag(a, cmd)
-	s.follow.register(f, "rollout")
 	a.completePlan(cmd)
 	return cmd
 }

@@ -107,6 +107,15 @@ func loadConfig(file, data string) (app.Config, error) {
 	return config, nil
 }
 
+// validConfig is loadConfig for commands that use the whole configuration.
+func validConfig(file, data string) (app.Config, error) {
+	config, err := loadConfig(file, data)
+	if err == nil {
+		err = config.Validate()
+	}
+	return config, err
+}
+
 // override sets a key of the configuration to the value of a flag that is given.
 func override(config *app.Config, key string, to *string, flag string) {
 	if flag != "" {

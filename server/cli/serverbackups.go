@@ -39,10 +39,7 @@ run with.`, selfupgrade.KeptBackups),
   muster server backups --data /var/lib/muster -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := loadConfig(configFile, data)
-			if err == nil {
-				err = config.Validate()
-			}
+			config, err := validConfig(configFile, data)
 			if err != nil {
 				return err
 			}

@@ -61,10 +61,7 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 			if asked != 1 {
 				return &usageError{errors.New("want one of --to VERSION, --resume, --status and --undo (see `muster server upgrade --help`)")}
 			}
-			config, err := loadConfig(configFile, data)
-			if err == nil {
-				err = config.Validate()
-			}
+			config, err := validConfig(configFile, data)
 			if err != nil {
 				return err
 			}

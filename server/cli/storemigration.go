@@ -59,11 +59,8 @@ embedded store.`,
 			if from != "sqlite" || into != "elasticsearch" {
 				return &usageError{errors.New("only --from sqlite --to elasticsearch is supported: to go back, use the embedded store as it was (see `muster store unmark --help`)")}
 			}
-			config, err := loadConfig(configFile, data)
+			config, err := validConfig(configFile, data)
 			if err != nil {
-				return err
-			}
-			if err := config.Validate(); err != nil {
 				return err
 			}
 			m.client, m.cmd, m.config = a, cmd, config

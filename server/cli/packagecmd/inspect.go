@@ -32,9 +32,6 @@ checked: see ` + "`muster package verify`" + `.`,
 		Args:         oneArchive,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			c, err := inspect(cmd.Context(), cmd.ErrOrStderr(), args[0])
 			if err != nil {
 				return err

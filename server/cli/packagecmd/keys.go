@@ -57,9 +57,6 @@ releases: then one lost or stolen root key does no harm.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			r, err := o.run(cmd, remote)
 			return show(cmd, output, r, r.human, err)
 		},

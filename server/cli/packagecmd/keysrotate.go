@@ -44,9 +44,6 @@ again with renew and publish both files together.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			r, err := o.run(cmd, remote, root, keys, password)
 			return show(cmd, output, r, r.Human, err)
 		},
@@ -220,9 +217,6 @@ the newest targets file.`,
 		},
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			var files [][]byte
 			for _, path := range args {
 				f, err := readSignedFile(path)
@@ -257,9 +251,6 @@ trust with --trust-root. Get the digest from a colleague, not from the server.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			names, err := fetchFiles(cmd, remote, root, digest)
 			return show(cmd, output, map[string][]string{"files": names}, func(w io.Writer) {
 				for _, name := range names {

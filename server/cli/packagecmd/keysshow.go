@@ -33,9 +33,6 @@ shows what the server has published and whether the server can sign.`,
 		},
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			if server {
 				return remote.Show(cmd.Context(), cmd.OutOrStdout(), output == outputJSON)
 			}

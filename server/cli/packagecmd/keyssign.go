@@ -28,9 +28,6 @@ Several people sign one after the other, or each sign a copy, and merge the copi
 		Args:         oneSigned,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			if len(keys) == 0 {
 				return hinted(errors.New("--key is missing"), "muster package keys sign %s --key ann.key", args[0])
 			}

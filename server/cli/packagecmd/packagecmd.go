@@ -37,15 +37,28 @@ const (
 	outputJSON  = "json"
 )
 
+// addOutputFlag adds the flag for the format of the output, and has the command check it.
 func addOutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", outputHuman, "output format: human or json")
+	before(cmd, func() error {
+		if *output != outputHuman && *output != outputJSON {
+			return fmt.Errorf("--output is %q, want %s or %s", *output, outputHuman, outputJSON)
+		}
+		return nil
+	})
 }
 
-func checkOutput(output string) error {
-	if output != outputHuman && output != outputJSON {
-		return fmt.Errorf("--output is %q, want %s or %s", output, outputHuman, outputJSON)
+// before has a command check something before it runs, after what it checks already.
+func before(cmd *cobra.Command, check func() error) {
+	first := cmd.PreRunE
+	cmd.PreRunE = func(c *cobra.Command, args []string) error {
+		if first != nil {
+			if err := first(c, args); err != nil {
+				return err
+			}
+		}
+		return check()
 	}
-	return nil
 }
 
 // hinted adds the next thing to try to an error, on a line of its own.

@@ -122,9 +122,6 @@ func newVerify() *cobra.Command {
 		Args:         oneArchive,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			if signatureFile == "" {
 				signatureFile = args[0] + trust.SignatureSuffix
 			}

@@ -284,9 +284,6 @@ the next person to sign. The archives themselves are uploaded by push, which wit
 		Args:         someArchives,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			prepared, err := e.Prepare(cmd)
 			if err != nil {
 				return err
@@ -345,20 +342,19 @@ func Adding(targets []tuf.Target, floor string) (func(*tuf.Edit) error, error) {
 	}, nil
 }
 
-// addComponentFlag adds the flag for the component whose limits a command changes.
+// addComponentFlag adds the flag for the component whose limits a command changes, and has the command
+// check it.
 func addComponentFlag(cmd *cobra.Command, component *string) {
 	cmd.Flags().StringVar(component, "component", "", "name of the component that the version is of (default: the agent)")
-}
-
-// checkComponent checks the value of addComponentFlag.
-func checkComponent(component string) error {
-	if component == "" {
+	before(cmd, func() error {
+		if *component == "" {
+			return nil
+		}
+		if err := manifest.ValidComponentName(*component); err != nil {
+			return fmt.Errorf("--component: %w", err)
+		}
 		return nil
-	}
-	if err := manifest.ValidComponentName(component); err != nil {
-		return fmt.Errorf("--component: %w", err)
-	}
-	return nil
+	})
 }
 
 // noFloor is the argument that removes the floor.
@@ -384,12 +380,6 @@ and each component have floors of their own.`,
 		},
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			if err := checkComponent(component); err != nil {
-				return err
-			}
 			version := args[0]
 			if version == noFloor {
 				version = ""
@@ -445,12 +435,6 @@ floor. Then order the upgrade with --force.`,
 		},
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			if err := checkComponent(component); err != nil {
-				return err
-			}
 			if duration <= 0 || duration > maxDowngradeTime {
 				return fmt.Errorf("--for is %s, want a duration up to %s, such as 48h", duration, maxDowngradeTime)
 			}
@@ -490,9 +474,6 @@ rotate.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			prepared, err := e.Prepare(cmd)
 			if err != nil {
 				return err
