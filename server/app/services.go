@@ -186,7 +186,6 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	}
 	declarations.Rollouts = rollouts
 	declared := declare.New(declarations)
-	declared.Rewrite(ctx)
 	fleets := specreconcile.New(specreconcile.Config{
 		Objects: declared, Wake: wake, Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Log: log, Now: now,

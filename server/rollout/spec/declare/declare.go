@@ -353,45 +353,6 @@ func (s *Service) queryTime(ctx context.Context) (plan.QueryTime, error) {
 	return at, err
 }
 
-// Rewrite stores the objects of older versions of the API in the current one. What fails is
-// tried again at the next start: until then an object is converted whenever it is read, so a
-// failure is only a warning.
-func (s *Service) Rewrite(ctx context.Context) {
-	list, _, err := s.Store.DeclaredFleets().List(ctx, 0, 0)
-	if err != nil {
-		s.Log.Warn("declared fleets of older versions are rewritten at the next start", "error", err)
-		return
-	}
-	rewritten := 0
-	for _, d := range list {
-		var head struct {
-			APIVersion string `json:"apiVersion"`
-		}
-		if json.Unmarshal(d.Doc, &head) == nil && head.APIVersion == spec.APIVersion {
-			continue
-		}
-		o, err := load(d)
-		if err == nil {
-			d, err = o.stored()
-		}
-		if err == nil {
-			_, err = s.Store.DeclaredFleets().Update(ctx, d)
-		}
-		switch {
-		case err != nil && fleet.KindOf(err) == fleet.Conflict && ctx.Err() == nil:
-			// Another server has written it, or a newer one must.
-			s.Log.Warn("a declared fleet is not rewritten", "fleet", d.Name, "version", head.APIVersion, "error", err)
-		case err != nil:
-			s.Log.Warn("a declared fleet of an older version is rewritten at the next start", "fleet", d.Name, "version", head.APIVersion, "error", err)
-		default:
-			rewritten++
-		}
-	}
-	if rewritten > 0 {
-		s.Log.Info("declared fleets of older versions were rewritten", "version", spec.APIVersion, "fleets", rewritten)
-	}
-}
-
 // ParseLabels parses a label selector such as a=b,c=d.
 func ParseLabels(text string) (map[string]string, error) {
 	labels := map[string]string{}
