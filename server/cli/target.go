@@ -49,7 +49,8 @@ func contextFile() (string, error) {
 	return filepath.Join(dir, "muster", "context.yml"), err
 }
 
-func (t target) resolve() (target, error) {
+func (t target) resolve() (_ target, err error) {
+	defer unusable(&err)
 	var saved target
 	if path, err := contextFile(); err == nil {
 		data, err := os.ReadFile(path)
@@ -83,6 +84,17 @@ func (t target) resolve() (target, error) {
 	return t, nil
 }
 
+// errTarget is an error of what names the server, which no answer will mend.
+type errTarget struct{ error }
+
+func (e errTarget) Unwrap() error { return e.error }
+
+func unusable(err *error) {
+	if *err != nil {
+		*err = errTarget{*err}
+	}
+}
+
 func firstOf(values ...string) string {
 	for _, v := range values {
 		if v != "" {
@@ -95,7 +107,8 @@ func firstOf(values ...string) string {
 // requestTimeout bounds a JSON request. Uploads and streams end only with Ctrl-C.
 const requestTimeout = time.Minute
 
-func (t target) client() (*http.Client, error) {
+func (t target) client() (_ *http.Client, err error) {
+	defer unusable(&err)
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("--url is %q, want https://host:port", t.URL)

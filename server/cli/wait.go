@@ -51,10 +51,11 @@ func poll(cmd *cobra.Command, timeout time.Duration, look func(context.Context) 
 	}
 }
 
-// isFinal reports whether a request was refused, so that the same one will be refused again.
+// isFinal reports whether a request was refused or has no server to go to, so that the same one will
+// fail again.
 func isFinal(err error) bool {
 	var refused *refusal
-	return errors.As(err, &refused) && refused.status < http.StatusInternalServerError
+	return errors.As(err, new(errTarget)) || errors.As(err, &refused) && refused.status < http.StatusInternalServerError
 }
 
 // changes returns a function that prints a line with the time whenever the text about something, such

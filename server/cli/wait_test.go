@@ -17,6 +17,7 @@ func TestPollLooksUntilAnEnd(t *testing.T) {
 		away    = errors.New("nothing listens")
 		down    = &refusal{status: 503, message: "the store is away"}
 		refused = &refusal{status: 404, message: "there is no such rollout"}
+		nowhere = targetError(target{URL: "http://muster.example"})
 		late    = errors.New("late")
 		stopped = errors.New("stopped")
 	)
@@ -30,6 +31,7 @@ func TestPollLooksUntilAnEnd(t *testing.T) {
 		"it is over at once":              {},
 		"the server returns":              {looks: []error{away, away, down, nil, away}, took: 5 * time.Second, lines: []string{"nothing listens", "the store is away", "nothing listens"}},
 		"a refusal stays one":             {looks: []error{nil, refused}, err: refused, took: time.Second},
+		"no server is named":              {looks: []error{nil, nowhere}, err: nowhere, took: time.Second},
 		"the time is over":                {looks: make([]error, 20), err: late, took: 10 * time.Second},
 		"Ctrl-C, before the time is over": {looks: make([]error, 20), stop: 3 * time.Second, err: stopped, took: 3 * time.Second},
 	} {
@@ -66,4 +68,9 @@ func TestPollLooksUntilAnEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+func targetError(t target) error {
+	_, err := t.client()
+	return err
 }
