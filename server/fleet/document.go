@@ -127,3 +127,15 @@ func Deeper[T ~[]byte | string](doc T, limit int) bool {
 	}
 	return false
 }
+
+// Readable returns the agent without reports of its host that no store could read again. One
+// bad document must stop no order for others, whoever wrote it: such an agent can be changed, and is
+// whole after its host has reported again.
+func (a Agent) Readable() Agent {
+	for _, raw := range []*json.RawMessage{&a.LocalMetadata, &a.UserMetadata, &a.Components} {
+		if Deeper(*raw, MaxStoredDepth-1) {
+			*raw = nil
+		}
+	}
+	return a
+}

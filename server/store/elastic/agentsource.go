@@ -7,6 +7,7 @@ import (
 // agentSource returns the source of an agent: the fields that queries, lists and the census
 // use, and the packed document.
 func agentSource(a *fleet.Agent, rev int64, last fleet.LastSeen) (map[string]any, error) {
+	a = new(a.Readable())
 	p, err := pack("agent", a.ID, a)
 	if err != nil {
 		return nil, err

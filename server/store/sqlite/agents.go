@@ -68,6 +68,7 @@ var factSlots = func() string {
 }()
 
 func newAgentRow(a *fleet.Agent) (agentRow, error) {
+	a = new(a.Readable())
 	row, err := newDocumentRow(a)
 	if err == nil {
 		row.facts, err = newFacts(a)
@@ -96,7 +97,7 @@ func newUpdateRow(a *fleet.Agent) (agentRow, error) {
 }
 
 func newDocumentRow(a *fleet.Agent) (agentRow, error) {
-	doc, err := a.Encode()
+	doc, err := new(a.Readable()).Encode()
 	if err == nil {
 		err = store.CheckReadable("agent", a.ID, doc)
 	}
