@@ -57,7 +57,8 @@ func (w *world) publishPage(versions ...string) *harness.Page {
 		archives = append(archives, archive)
 	}
 	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archives...))
-	check(w.t, page.List(w.t.Context(), w.server, 3, 0))
+	// Long enough for a browser on a busy machine to open a menu while a version is observed.
+	check(w.t, page.List(w.t.Context(), w.server, 8, 0))
 	return page
 }
 
