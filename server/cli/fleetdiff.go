@@ -217,18 +217,18 @@ func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 	if len(d.Previews) > 0 {
 		table(w, "PART\tVERSION\tAGENTS\tBATCHES\tLEFT OUT\tTAKES ABOUT\tREMARK", func(add func(...any)) {
 			for _, p := range d.Previews {
-				remark := planField.ReplaceAllString(deref(p.Error), "")
-				if remark == "" && deref(p.Forced) {
+				remark := planField.ReplaceAllString(p.Error, "")
+				if remark == "" && p.Forced {
 					remark = "goes down"
 				}
-				add(p.Part, firstOf(deref(p.Version), "-"), p.Targets, p.Batches, p.Skipped, firstOf(deref(p.DurationText), "-"), remark)
+				add(p.Part, firstOf(p.Version, "-"), p.Targets, p.Batches, p.Skipped, firstOf(p.DurationText, "-"), remark)
 			}
 		})
 		for _, p := range d.Previews {
-			if why := deref(p.LeftOut); why != "" {
+			if why := p.LeftOut; why != "" {
 				fmt.Fprintf(w, "%s: left out are %s\n", p.Part, why)
 			}
-			for _, text := range deref(p.Warnings) {
+			for _, text := range p.Warnings {
 				fmt.Fprintf(w, "warning: %s: %s\n", p.Part, text)
 			}
 		}

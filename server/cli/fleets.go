@@ -388,7 +388,7 @@ read from the audit trail, so it remains when the object is deleted.`,
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "AT\tWHO\tWHAT\tGENERATION\tHASH\tCHANGED\tROLLOUTS\tWHY", func(add func(...any)) {
 					for _, c := range got.Items {
-						add(c.At.Local().Format(time.DateTime), c.By, c.Action, firstOf(numberOf(c.Generation), "-"), shortHash(deref(c.Hash)), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(rolloutRefs(c.Rollouts), "-"), deref(c.Why))
+						add(c.At.Local().Format(time.DateTime), c.By, c.Action, firstOf(numberOf(c.Generation), "-"), shortHash(c.Hash), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(rolloutRefs(c.Rollouts), "-"), c.Why)
 					}
 				})
 				if got.Total > len(got.Items) {
@@ -401,15 +401,15 @@ read from the audit trail, so it remains when the object is deleted.`,
 	return cmd
 }
 
-func numberOf(n *int64) string {
-	if n == nil {
+func numberOf(n int64) string {
+	if n == 0 {
 		return ""
 	}
-	return fmt.Sprint(*n)
+	return fmt.Sprint(n)
 }
 
 func rolloutRefs(rollouts []adminapi.FleetRolloutRef) string {
-	return strings.Join(each(rollouts, func(r adminapi.FleetRolloutRef) string { return fmt.Sprintf("%s %s", r.Id, r.State) }), ", ")
+	return strings.Join(each(rollouts, func(r adminapi.FleetRolloutRef) string { return fmt.Sprintf("%s %s", r.ID, r.State) }), ", ")
 }
 
 func (a *client) newFleetsResume() *cobra.Command {

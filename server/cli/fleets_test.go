@@ -120,7 +120,7 @@ func TestDeclaredFleetFromApplyToDelete(t *testing.T) {
 	}
 
 	history := asJSON[adminapi.FleetHistory](o, "fleets", "history", "web")
-	if history.Total != 3 || len(history.Items) != 3 || deref(history.Items[2].Why) != "OPS-7" {
+	if history.Total != 3 || len(history.Items) != 3 || history.Items[2].Why != "OPS-7" {
 		t.Fatalf("the history is %+v", history)
 	}
 	o.contains(o.run("fleets", "history", "web"), "spec.agent.version", "spec.limits", "OPS-7", "first key")

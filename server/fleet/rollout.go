@@ -130,9 +130,12 @@ type Pin struct {
 
 // Decision records who decided something, when and why.
 type Decision struct {
-	By  string    `json:"by"`
-	At  time.Time `json:"at"`
-	Why string    `json:"why,omitempty"`
+	// Name of the admin key
+	By string `json:"by"`
+	// When it was done
+	At time.Time `json:"at"`
+	// The operator's reason
+	Why string `json:"why,omitempty"`
 }
 
 // Stop is why a rollout is paused.

@@ -92,7 +92,7 @@ var bans = []ban{
 	},
 	{
 		from: []string{"server/api/adminapi"}, to: []string{"//..."}, tests: true,
-		only:   []string{"//server/fleet", "//server/rollout/plan", "//server/rollout/explain", "//server/wire/agentapi"},
+		only:   []string{"//server/fleet", "//server/rollout/plan", "//server/rollout/explain", "//server/rollout/spec", "//server/wire/agentapi"},
 		reason: "its tables name the types of bodies and answers, which are those of the domain or its own",
 	},
 	{

@@ -127,6 +127,13 @@ func structural(schemas map[string]node, at string, in node) (node, error) {
 		name := strings.TrimPrefix(ref, "#/components/schemas/")
 		return structural(schemas, at, schemas[name])
 	}
+	if all, ok := in["allOf"].([]any); ok && len(all) == 1 { // a reference with a description of its own
+		out, err := structural(schemas, at, all[0].(node))
+		if err == nil {
+			out["description"] = in["description"]
+		}
+		return out, err
+	}
 	if _, ok := in["type"].(string); !ok {
 		return nil, fmt.Errorf("%s: has no type, which Kubernetes requires", at)
 	}

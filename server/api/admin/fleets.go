@@ -251,12 +251,6 @@ func (h *Handlers) listFleetCommands(c *gin.Context) error {
 	return nil
 }
 
-// fleetHistory is adminapi.FleetHistory with the domain's changes.
-type fleetHistory struct {
-	Items []declare.Change `json:"items"`
-	Total int              `json:"total"`
-}
-
 func (h *Handlers) listFleetHistory(c *gin.Context) error {
 	offset, limit, err := slice(c, 100, maxHistory)
 	if err != nil {
@@ -266,7 +260,7 @@ func (h *Handlers) listFleetHistory(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, fleetHistory{items, total})
+	c.JSON(http.StatusOK, adminapi.FleetHistory{Items: items, Total: total})
 	return nil
 }
 

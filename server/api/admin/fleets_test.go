@@ -366,13 +366,13 @@ func TestHistoryOfAFleet(t *testing.T) {
 		t.Fatalf("the history is %+v", got)
 	}
 	deleted, changed, created := got.Items[0], got.Items[1], got.Items[2]
-	if deleted.Action != adminapi.FleetDeleted || deleted.By != "first key" {
+	if deleted.Action != declared.Deleted || deleted.By != "first key" {
 		t.Errorf("the deletion is %+v", deleted)
 	}
-	if changed.Action != adminapi.FleetApplied || *changed.Why != "OPS-7" || !slices.Equal(changed.Changed, []string{"spec.agent.version"}) || *changed.Generation != 2 || len(changed.Rollouts) != 0 {
+	if changed.Action != declared.Applied || changed.Why != "OPS-7" || !slices.Equal(changed.Changed, []string{"spec.agent.version"}) || changed.Generation != 2 || len(changed.Rollouts) != 0 {
 		t.Errorf("the change is %+v", changed)
 	}
-	if created.Text != "first key created the fleet web" || *created.Hash != declared.Hash(&first) || len(created.Rollouts) != 1 || created.Rollouts[0].Id != "r1" {
+	if created.Text != "first key created the fleet web" || created.Hash != declared.Hash(&first) || len(created.Rollouts) != 1 || created.Rollouts[0].ID != "r1" {
 		t.Errorf("the creation is %+v", created)
 	}
 	refusedFleet(t, s.Admin(http.MethodGet, fleetsPath+"/db/history", nil), http.StatusNotFound, "there is no fleet db")
@@ -414,10 +414,10 @@ func TestDiffSaysWhatApplyingWouldDo(t *testing.T) {
 		return apptest.Decode[adminapi.FleetDiff](t, sendFleet(t, s, http.MethodPost, fleetsPath+"/web/diff", body))
 	}
 	d := diff(all)
-	if d.Before != nil || !d.StartsRollout || d.Reason != "the object is new" || len(d.Previews) != 1 || d.Previews[0].Targets != 1 || *d.Previews[0].Version != "2.0.0" {
+	if d.Before != nil || !d.StartsRollout || d.Reason != "the object is new" || len(d.Previews) != 1 || d.Previews[0].Targets != 1 || d.Previews[0].Version != "2.0.0" {
 		t.Errorf("a new object: %+v", d)
 	}
-	if d := diff(strings.Replace(all, "2.0.0", "2.1.0", 1)); len(d.Previews) != 1 || d.Previews[0].Error == nil || !strings.Contains(*d.Previews[0].Error, "2.1.0") {
+	if d := diff(strings.Replace(all, "2.0.0", "2.1.0", 1)); len(d.Previews) != 1 || !strings.Contains(d.Previews[0].Error, "2.1.0") {
 		t.Errorf("a version that is not published: %+v", d)
 	}
 	applyFleet(t, s, all+"  paused: true\n", http.StatusCreated)
@@ -491,7 +491,7 @@ func TestOrdersOnAgentsOfAFleetTakeThemOver(t *testing.T) {
 		t.Errorf("the object is %+v", f)
 	}
 	history := apptest.Decode[adminapi.FleetHistory](t, s.Admin(http.MethodGet, fleetsPath+"/web/history", nil))
-	if history.Items[0].Action != adminapi.FleetSuspended {
+	if history.Items[0].Action != declared.Suspended {
 		t.Errorf("the history begins with %+v", history.Items[0])
 	}
 	if got := s.Admin(http.MethodPost, "/api/v1/rollouts", plan); strings.Contains(string(got.Body), "fleet_owned") {
@@ -521,7 +521,7 @@ func TestExportedObjectsStartNoRollout(t *testing.T) {
 		t.Fatalf("%s", got.Body)
 	}
 	list := apptest.Decode[adminapi.FleetList](t, s.Admin(http.MethodGet, "/api/v1/fleet-export", nil))
-	if len(list.Items) != 1 || list.Items[0].Metadata.Name != "default" || *list.Items[0].Spec.Agent.Version != "1.1.0" {
+	if len(list.Items) != 1 || list.Items[0].Metadata.Name != "default" || list.Items[0].Spec.Agent.Version != "1.1.0" {
 		t.Fatalf("exported are %+v", list.Items)
 	}
 	d := apptest.Decode[adminapi.FleetDiff](t, s.Admin(http.MethodPost, fleetsPath+"/default/diff", list.Items[0]))

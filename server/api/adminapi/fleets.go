@@ -3,6 +3,8 @@ package adminapi
 import (
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
 // The operations of the area fleets.
@@ -170,26 +172,7 @@ type Fleet struct {
 
 // FleetMetadata is name, labels and annotations are written by users, the rest by the server, with the
 // same meanings as in Kubernetes.
-type FleetMetadata struct {
-	// Name of the object: at most 63 lower-case letters, digits and dashes, with a letter or digit at
-	// both ends. It cannot change.
-	Name string `json:"name" example:"web"`
-	// Labels by which objects are listed. They start no rollout.
-	Labels *map[string]string `json:"labels,omitempty"`
-	// Notes of tools. Only muster.dev/force-rollout has a meaning: a change of its value starts a
-	// rollout although the spec is the same.
-	Annotations *map[string]string `json:"annotations,omitempty"`
-	// Id of this object, which an object that is created later under the same name does not have. If
-	// given, it must be that of the stored object.
-	Uid *string `json:"uid,omitempty"`
-	// Identifies the stored state: every write changes it. If given, it must be that of the stored
-	// object, so that no change of somebody else is lost.
-	ResourceVersion *string `json:"resourceVersion,omitempty"`
-	// Number of changes of the spec and of the annotation muster.dev/force-rollout
-	Generation *int64 `json:"generation,omitempty"`
-	// When the object was created
-	CreationTimestamp *time.Time `json:"creationTimestamp,omitempty"`
-}
+type FleetMetadata = spec.Metadata
 
 // FleetSpec is what an operator declares. selector, agent, components, configuration and strategy
 // start a rollout when they change; everything else takes effect in the rollout under way, or in the
@@ -238,35 +221,16 @@ type FleetSelector struct {
 
 // FleetDesired is the version of the agents themselves, by version or by manifest; without it the
 // object leaves the agents' own version alone. A change starts a rollout.
-type FleetDesired struct {
-	// Full version of a package on the server. It may be published later: the rollout starts then.
-	Version  *string        `json:"version,omitempty" example:"1.2.0"`
-	Manifest *FleetManifest `json:"manifest,omitempty"`
-}
+type FleetDesired = spec.Desired
 
 // FleetManifest is an upgrade manifest on the server, which provides version, packages and migration.
-type FleetManifest struct {
-	// Profile of the manifest, the folder that it is in
-	Profile string `json:"profile" example:"edge"`
-	// Id of the manifest within its profile
-	Id string `json:"id" example:"2026-11"`
-}
+type FleetManifest = spec.Manifest
 
 // FleetComponent is the version of one component, by version or by manifest.
-type FleetComponent struct {
-	// Name of the component as in the policies of the agents
-	Name string `json:"name" example:"web"`
-	// Full version of a package on the server
-	Version  *string        `json:"version,omitempty" example:"2.5.0"`
-	Manifest *FleetManifest `json:"manifest,omitempty"`
-}
+type FleetComponent = spec.Component
 
 // FleetConfiguration is what hosts get besides versions. A change starts a rollout.
-type FleetConfiguration struct {
-	// Variables for the templates of components' configuration files, by component and name. They are
-	// over those of the policies, and below those of upgrade manifests.
-	Variables *map[string]map[string]string `json:"variables,omitempty"`
-}
+type FleetConfiguration = spec.Configuration
 
 // FleetStrategy is how the agents are divided into batches. Default: rolling, in batches of 10
 // percent. A change starts a rollout.
@@ -413,108 +377,22 @@ type FleetWindow struct {
 }
 
 // FleetStatus is how far the server is. Only the server writes it.
-type FleetStatus struct {
-	// The generation that the rest of the status is about
-	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Hash that is being rolled out, or was last. A change of the spec does not change it while the
-	// rollout is promoting.
-	RequestedRolloutHash *string `json:"requestedRolloutHash,omitempty"`
-	// Hash of the last rollout that reached its end; absent before the first
-	LastCompletedRolloutHash *string `json:"lastCompletedRolloutHash,omitempty"`
-	// Number of hashes requested so far
-	Sequence *int64        `json:"sequence,omitempty"`
-	Rollout  *FleetRollout `json:"rollout,omitempty"`
-	// Number of agents that belong to the object
-	Agents *int `json:"agents,omitempty"`
-	// How many of the agents run each version, by part (agent, or the name of a component) and
-	// version; an empty version means that none is installed
-	Versions     *map[string]map[string]int `json:"versions,omitempty"`
-	ForceRollout *FleetForceRollout         `json:"forceRollout,omitempty"`
-	Suspended    *FleetSuspension           `json:"suspended,omitempty"`
-	// Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object
-	Conditions *[]FleetCondition `json:"conditions,omitempty"`
-}
+type FleetStatus = spec.Status
 
 // FleetForceRollout is the last value of the annotation muster.dev/force-rollout that was carried out.
-type FleetForceRollout struct {
-	// The value of the annotation
-	Value string `json:"value"`
-	// The sequence it was requested with; its rollouts include the agents on which a version failed
-	// before
-	Sequence *int64 `json:"sequence,omitempty"`
-}
+type FleetForceRollout = spec.ForceRollout
 
 // FleetRollout is the last rollout that was created for the object.
-type FleetRollout struct {
-	// Id of the rollout
-	Id string `json:"id"`
-	// The rollout hash that it carries out
-	Hash *string `json:"hash,omitempty"`
-	// status.sequence when its hash was requested
-	Sequence *int64 `json:"sequence,omitempty"`
-	// The component that it upgrades; absent: the agents themselves
-	Component *string `json:"component,omitempty"`
-	// The version that it brings
-	Version *string `json:"version,omitempty"`
-	// 0 for the rollout of all agents; further ones bring agents that joined later, or that run
-	// something else, to the same versions
-	Number *int         `json:"number,omitempty"`
-	State  RolloutState `json:"state"`
-	// What it waits for, or why it is paused, in a sentence
-	Waiting *string `json:"waiting,omitempty"`
-}
-
-// FleetSuspension is set when an operator's order has taken over agents of the object: who, when and
-// why. The server does nothing for the object until its spec changes or it is resumed.
-type FleetSuspension struct {
-	// Name of the admin key
-	By string `json:"by"`
-	// When the order was given
-	At time.Time `json:"at"`
-	// The operator's reason
-	Why *string `json:"why,omitempty"`
-}
+type FleetRollout = spec.RolloutStatus
 
 // FleetCondition is a condition as in Kubernetes.
-type FleetCondition struct {
-	// Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is
-	// past its canaries and their approval, so that a change of the spec waits for its end; Degraded:
-	// agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody
-	// does what message says
-	Type FleetConditionType `json:"type"`
-	// Whether it holds
-	Status FleetConditionStatus `json:"status"`
-	// Why, in one word in CamelCase
-	Reason string `json:"reason"`
-	// Why, in a sentence
-	Message string `json:"message"`
-	// When status last changed
-	LastTransitionTime time.Time `json:"lastTransitionTime"`
-	// The generation that it is about
-	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-}
+type FleetCondition = spec.Condition
 
 // FleetConditionType is a value of type of FleetCondition.
-type FleetConditionType string
-
-// Values of FleetConditionType.
-const (
-	ConditionReady       FleetConditionType = "Ready"
-	ConditionProgressing FleetConditionType = "Progressing"
-	ConditionPromoting   FleetConditionType = "Promoting"
-	ConditionDegraded    FleetConditionType = "Degraded"
-	ConditionStalled     FleetConditionType = "Stalled"
-)
+type FleetConditionType = spec.ConditionType
 
 // FleetConditionStatus is a value of status of FleetCondition.
-type FleetConditionStatus string
-
-// Values of FleetConditionStatus.
-const (
-	ConditionTrue    FleetConditionStatus = "True"
-	ConditionFalse   FleetConditionStatus = "False"
-	ConditionUnknown FleetConditionStatus = "Unknown"
-)
+type FleetConditionStatus = spec.ConditionStatus
 
 // FleetList is the answer of GET /api/v1/fleets.
 type FleetList struct {
@@ -553,30 +431,7 @@ type FleetDiff struct {
 }
 
 // FleetPreview is what the rollout of one part would do to the fleet as it is now.
-type FleetPreview struct {
-	// agent, or the name of a component
-	Part string `json:"part"`
-	// The version that it would bring
-	Version *string `json:"version,omitempty"`
-	// Number of agents that would be upgraded
-	Targets int `json:"targets"`
-	// Number of batches
-	Batches int `json:"batches"`
-	// Number of agents that match and are left out, such as those that run the version
-	Skipped int `json:"skipped"`
-	// How long it would take, estimated from past upgrades
-	Seconds *float64 `json:"seconds,omitempty"`
-	// The same for people
-	DurationText *string `json:"durationText,omitempty" example:"2h30m0s"`
-	// Why agents are left out, with counts
-	LeftOut *string `json:"leftOut,omitempty" example:"2 because it runs the version already"`
-	// Agents that run a later version go down
-	Forced *bool `json:"forced,omitempty"`
-	// Why no rollout could start now, such as a version that is not published
-	Error *string `json:"error,omitempty"`
-	// What to know before it starts
-	Warnings *[]string `json:"warnings,omitempty"`
-}
+type FleetPreview = spec.PartPreview
 
 // FleetHistory is the answer of GET /api/v1/fleets/{name}/history.
 type FleetHistory struct {
@@ -585,45 +440,13 @@ type FleetHistory struct {
 }
 
 // FleetChange is one change of an object.
-type FleetChange struct {
-	// When it was made
-	At time.Time `json:"at"`
-	// Name of the admin key
-	By string `json:"by" example:"gitops"`
-	// What was done
-	Action FleetChangeAction `json:"action"`
-	// The change in a sentence
-	Text string `json:"text"`
-	// metadata.uid: another one is of an object that was deleted
-	Uid *string `json:"uid,omitempty"`
-	// metadata.generation after the change
-	Generation *int64 `json:"generation,omitempty"`
-	// Rollout hash of the spec after the change
-	Hash *string `json:"hash,omitempty"`
-	// Paths of the fields that were changed
-	Changed []string `json:"changed"`
-	// The reason that was given
-	Why *string `json:"why,omitempty"`
-	// Rollouts that carried out this hash and still exist, oldest first
-	Rollouts []FleetRolloutRef `json:"rollouts"`
-}
+type FleetChange = spec.Change
 
 // FleetChangeAction is a value of action of FleetChange.
-type FleetChangeAction string
-
-// Values of FleetChangeAction.
-const (
-	FleetApplied   FleetChangeAction = "apply"
-	FleetDeleted   FleetChangeAction = "delete"
-	FleetSuspended FleetChangeAction = "suspend"
-	FleetResumed   FleetChangeAction = "resume"
-)
+type FleetChangeAction = spec.ChangeAction
 
 // FleetRolloutRef names a rollout that a change of an object created.
-type FleetRolloutRef struct {
-	Id    string       `json:"id"`
-	State RolloutState `json:"state"`
-}
+type FleetRolloutRef = spec.RolloutRef
 
 // FleetSchema is a JSON schema: type, description, properties, required, items, enum.
 type FleetSchema map[string]any

@@ -40,15 +40,24 @@ type Fleet struct {
 // and annotations; the server ignores what they write of the rest, except that a UID or a
 // ResourceVersion that is given must be the stored one.
 type Metadata struct {
-	Name        string            `json:"name"`
-	Labels      map[string]string `json:"labels,omitempty"`
+	// Name of the object: at most 63 lower-case letters, digits and dashes, with a letter or digit at
+	// both ends. It cannot change.
+	Name string `json:"name" example:"web"`
+	// Labels by which objects are listed. They start no rollout.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Notes of tools. Only muster.dev/force-rollout has a meaning: a change of its value starts a
+	// rollout although the spec is the same.
 	Annotations map[string]string `json:"annotations,omitempty"`
 
+	// Id of this object, which an object that is created later under the same name does not have. If
+	// given, it must be that of the stored object.
 	UID string `json:"uid,omitempty"`
-	// ResourceVersion identifies the stored document; any write changes it.
+	// Identifies the stored state: every write changes it. If given, it must be that of the stored
+	// object, so that no change of somebody else is lost.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Generation counts the changes of the spec.
-	Generation        int64      `json:"generation,omitempty"`
+	// Number of changes of the spec and of the annotation muster.dev/force-rollout
+	Generation int64 `json:"generation,omitempty"`
+	// When the object was created
 	CreationTimestamp *time.Time `json:"creationTimestamp,omitempty"`
 }
 
@@ -82,92 +91,105 @@ type Spec struct {
 
 // Desired is a version, given by exactly one of its fields.
 type Desired struct {
-	Version  string    `json:"version,omitempty"`
+	// Full version of a package on the server. It may be published later: the rollout starts then.
+	Version  string    `json:"version,omitempty" example:"1.2.0"`
 	Manifest *Manifest `json:"manifest,omitempty"`
 }
 
 // Manifest names an upgrade manifest on the server.
 type Manifest struct {
-	Profile string `json:"profile"`
-	ID      string `json:"id"`
+	// Profile of the manifest, the folder that it is in
+	Profile string `json:"profile" example:"edge"`
+	// Id of the manifest within its profile
+	ID string `json:"id" example:"2026-11"`
 }
 
 // Component is the desired version of one component.
 type Component struct {
-	Name string `json:"name"`
+	// Name of the component as in the policies of the agents
+	Name string `json:"name" example:"web"`
 	Desired
 }
 
 // Configuration is what the server renders into the configuration files of components.
 type Configuration struct {
-	// Variables are the variables of components, by component and name. They are over those
-	// of the policies, and below those of upgrade manifests.
+	// Variables for the templates of components' configuration files, by component and name. They are
+	// over those of the policies, and below those of upgrade manifests.
 	Variables map[string]map[string]string `json:"variables,omitempty"`
 }
 
 // Status is how far the server is. Only the server writes it.
 type Status struct {
-	// ObservedGeneration is the generation that the rest of the status is about.
+	// The generation that the rest of the status is about
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// RequestedRolloutHash is the hash that is being rolled out, or was last. It is not changed
-	// while a rollout is promoting. Empty: nothing has been requested, or the object was
-	// converted from v1alpha1 while its rollout was promoting.
-	RequestedRolloutHash string `json:"requestedRolloutHash,omitempty"`
-	// LastCompletedRolloutHash is the hash of the last rollout that reached its end; empty
-	// before the first.
+	// Hash that is being rolled out, or was last. A change of the spec does not change it while the
+	// rollout is promoting.
+	RequestedRolloutHash string `json:"requestedRolloutHash,omitempty"` // also empty if it was converted from v1alpha1 while promoting
+	// Hash of the last rollout that reached its end; absent before the first
 	LastCompletedRolloutHash string `json:"lastCompletedRolloutHash,omitempty"`
-	// Sequence counts the requested hashes; the ids of rollouts contain it.
-	Sequence int64 `json:"sequence,omitempty"`
-	// Rollout is the last rollout that was created for the object; nil: none.
-	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// Agents is how many agents belong to the object, and Versions how many of them run each
-	// version, by thing ("agent" or the name of a component) and version; an empty version
-	// means that none is installed.
-	Agents   int                       `json:"agents,omitempty"`
-	Versions map[string]map[string]int `json:"versions,omitempty"`
-	// ForceRollout is the last value of the annotation force-rollout that was carried out; nil:
-	// none.
-	ForceRollout *ForceRollout `json:"forceRollout,omitempty"`
-	// Suspended is set when an operator's order on agents of this object has taken them over.
-	// The server then does nothing for the object until its spec changes or it is resumed.
-	Suspended  *fleet.Decision `json:"suspended,omitempty"`
-	Conditions []Condition     `json:"conditions,omitempty"`
+	// Number of hashes requested so far
+	Sequence int64          `json:"sequence,omitempty"`
+	Rollout  *RolloutStatus `json:"rollout,omitempty"`
+	// Number of agents that belong to the object
+	Agents int `json:"agents,omitempty"`
+	// How many of the agents run each version, by part (agent, or the name of a component) and
+	// version; an empty version means that none is installed
+	Versions     map[string]map[string]int `json:"versions,omitempty"`
+	ForceRollout *ForceRollout             `json:"forceRollout,omitempty"`
+	// Set when an operator's order has taken over agents of the object. The server does nothing for the
+	// object until its spec changes or it is resumed.
+	Suspended *fleet.Decision `json:"suspended,omitempty"`
+	// Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object
+	Conditions []Condition `json:"conditions,omitempty"`
 }
 
 // ForceRollout is a value of the annotation force-rollout, and the sequence with which it was
 // requested. The rollouts of that sequence include the agents on which a version failed before.
 type ForceRollout struct {
-	Value    string `json:"value"`
-	Sequence int64  `json:"sequence,omitempty"`
+	// The value of the annotation
+	Value string `json:"value"`
+	// The sequence it was requested with; its rollouts include the agents on which a version failed
+	// before
+	Sequence int64 `json:"sequence,omitempty"`
 }
 
 // RolloutStatus is the rollout of an object.
 type RolloutStatus struct {
+	// Id of the rollout
 	ID string `json:"id"`
-	// Hash is the rollout hash that it carries out, and Sequence the one it was requested with.
-	Hash     string `json:"hash,omitempty"`
-	Sequence int64  `json:"sequence,omitempty"`
-	// Component is what it upgrades; empty: the agents themselves.
+	// The rollout hash that it carries out
+	Hash string `json:"hash,omitempty"`
+	// status.sequence when its hash was requested
+	Sequence int64 `json:"sequence,omitempty"`
+	// The component that it upgrades; absent: the agents themselves
 	Component string `json:"component,omitempty"`
-	Version   string `json:"version,omitempty"`
-	// Number is 0 for the rollout of all agents, and counts those that brought later ones to the
-	// same versions.
-	Number int `json:"number,omitempty"`
-	// State is that of the rollout. It is a draft also before the rollout exists, and completed
-	// also if there was nothing to do for it.
-	State fleet.RolloutState `json:"state"`
-	// Waiting is what it waits for, or why it is paused, in a sentence; empty: neither.
+	// The version that it brings
+	Version string `json:"version,omitempty"`
+	// 0 for the rollout of all agents; further ones bring agents that joined later, or that run
+	// something else, to the same versions
+	Number int                `json:"number,omitempty"`
+	State  fleet.RolloutState `json:"state"`
+	// What it waits for, or why it is paused, in a sentence
 	Waiting string `json:"waiting,omitempty"`
 }
 
 // Condition is one in the sense of Kubernetes.
 type Condition struct {
-	Type               ConditionType   `json:"type"`
-	Status             ConditionStatus `json:"status"`
-	Reason             string          `json:"reason"` // a word in CamelCase
-	Message            string          `json:"message"`
-	LastTransitionTime time.Time       `json:"lastTransitionTime"` // of Status
-	ObservedGeneration int64           `json:"observedGeneration,omitempty"`
+	// Ready: all agents run what the spec says; Progressing: a rollout is under way; Promoting: it is
+	// past its canaries and their approval, so that a change of the spec waits for its end; Degraded:
+	// agents failed to reach a version, or went back from it; Stalled: nothing happens until somebody
+	// does what message says
+	Type ConditionType `json:"type"`
+	// Whether it holds
+	Status ConditionStatus `json:"status"`
+	// Why, in one word in CamelCase
+	Reason string `json:"reason"`
+	// Why, in a sentence
+	Message string `json:"message"`
+	// When status last changed
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
+	// The generation that it is about
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // ConditionType is what a condition is about.

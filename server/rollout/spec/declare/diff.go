@@ -23,30 +23,11 @@ type Diff struct {
 	Changed    []string `json:"changed"`
 	// StartsRollout says whether a rollout starts, now or after what WaitsFor names. Reason says
 	// why, or why not.
-	StartsRollout bool          `json:"startsRollout"`
-	Reason        string        `json:"reason"`
-	WaitsFor      string        `json:"waitsFor,omitempty"`
-	Previews      []PartPreview `json:"previews"`
-	Warnings      []string      `json:"-"`
-}
-
-// PartPreview is what the rollout of one part would do to the fleet as it is now.
-type PartPreview struct {
-	Part    string `json:"part"`
-	Version string `json:"version,omitempty"`
-	Targets int    `json:"targets"`
-	Batches int    `json:"batches"`
-	Skipped int    `json:"skipped"`
-	// Seconds is how long it would take, estimated from past upgrades.
-	Seconds      float64 `json:"seconds,omitempty"`
-	DurationText string  `json:"durationText,omitempty"`
-	// LeftOut is why agents are left out, with counts.
-	LeftOut string `json:"leftOut,omitempty"`
-	// Forced says that agents go down to the version.
-	Forced bool `json:"forced,omitempty"`
-	// Error is why no rollout could start now.
-	Error    string   `json:"error,omitempty"`
-	Warnings []string `json:"warnings,omitempty"`
+	StartsRollout bool               `json:"startsRollout"`
+	Reason        string             `json:"reason"`
+	WaitsFor      string             `json:"waitsFor,omitempty"`
+	Previews      []spec.PartPreview `json:"previews"`
+	Warnings      []string           `json:"-"`
 }
 
 // Diff compares an object, as for Apply, with the stored one, and previews its rollouts.
@@ -55,7 +36,7 @@ func (s *Service) Diff(ctx context.Context, name string, body []byte, mode spec.
 	if err != nil {
 		return Diff{}, err
 	}
-	d := Diff{After: a.Object, HashAfter: spec.Hash(&a.Fleet), Changed: []string{}, Previews: []PartPreview{}, Warnings: a.Warnings}
+	d := Diff{After: a.Object, HashAfter: spec.Hash(&a.Fleet), Changed: []string{}, Previews: []spec.PartPreview{}, Warnings: a.Warnings}
 	var old *Object
 	if !a.Created {
 		o, err := s.Get(ctx, a.Metadata.Name)
@@ -126,8 +107,8 @@ func (d *Diff) retries(old *Object) bool {
 
 // preview previews the rollout of a part. A refusal is part of the preview. As in the rollout that
 // is made, agents that run a later version go down, if their hosts can.
-func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part, replaces string, retries bool) (PartPreview, error) {
-	out := PartPreview{Part: p.Name(), Version: p.Version}
+func (s *Service) preview(ctx context.Context, f *spec.Fleet, p spec.Part, replaces string, retries bool) (spec.PartPreview, error) {
+	out := spec.PartPreview{Part: p.Name(), Version: p.Version}
 	plan := f.Plan(p)
 	plan.RetryFailed = retries
 	if resolved, err := s.Rollouts.ResolveDeclared(ctx, plan); err == nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/spec"
-	"github.com/muster-fleet/muster/server/rollout/spec/declare"
 )
 
 // enrol adds two agents that run 2.0.0, and packages of three versions.
@@ -49,7 +48,7 @@ func (w *world) start(r fleet.Rollout, err error) fleet.Rollout {
 	return r
 }
 
-func (w *world) part(version string) declare.PartPreview {
+func (w *world) part(version string) spec.PartPreview {
 	w.t.Helper()
 	d, err := w.Diff(w.t.Context(), "", []byte(object("web", version)), spec.Strict)
 	if err != nil || len(d.Previews) != 1 {

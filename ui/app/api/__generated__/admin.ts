@@ -4172,8 +4172,8 @@ export interface components {
              */
             name: string;
             /**
-             * @description Full version of a package on the server
-             * @example 2.5.0
+             * @description Full version of a package on the server. It may be published later: the rollout starts then.
+             * @example 1.2.0
              */
             version?: string;
             manifest?: components["schemas"]["FleetManifest"];
@@ -4387,7 +4387,8 @@ export interface components {
                 };
             };
             forceRollout?: components["schemas"]["FleetForceRollout"];
-            suspended?: components["schemas"]["FleetSuspension"];
+            /** @description Set when an operator's order has taken over agents of the object. The server does nothing for the object until its spec changes or it is resumed. */
+            suspended?: components["schemas"]["Decision"];
             /** @description Ready, Progressing, Promoting, Degraded and Stalled, once the server has observed the object */
             conditions?: components["schemas"]["FleetCondition"][];
         };
@@ -4427,13 +4428,13 @@ export interface components {
              */
             sequence?: number;
         };
-        /** @description Set when an operator's order has taken over agents of the object: who, when and why. The server does nothing for the object until its spec changes or it is resumed. */
-        FleetSuspension: {
+        /** @description Who did something, when and why. */
+        Decision: {
             /** @description Name of the admin key */
             by: string;
             /**
              * Format: date-time
-             * @description When the order was given
+             * @description When it was done
              */
             at: string;
             /** @description The operator's reason */
@@ -4912,13 +4913,6 @@ export interface components {
          * @enum {string}
          */
         GroupMemberState: "pending" | "running" | "completed" | "failed" | "skipped" | "cancelled" | "rolled_back" | "rollback_failed" | "kept";
-        /** @description Who did something, when and why. */
-        Decision: {
-            by: string;
-            /** Format: date-time */
-            at: string;
-            why?: string;
-        };
         /** @description Why the group is paused, or has ended other than completed. */
         GroupStop: {
             kind: components["schemas"]["GroupStopKind"];
@@ -6342,9 +6336,14 @@ export interface components {
             kind: components["schemas"]["OrderKind"];
             /** @description default: all targets that the kind applies to; for a retry, all failed targets */
             agents?: string[];
+            /** @description Name of the admin key */
             by: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When it was done
+             */
             at: string;
+            /** @description The operator's reason */
             why?: string;
         };
         /**
