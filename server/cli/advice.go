@@ -18,7 +18,7 @@ func possible(commands []adminapi.Command, name string) adminapi.Command {
 	return commands[i]
 }
 
-// advise returns a sentence that tells to give a command, by a format with its arguments. It is empty
+// advise returns a sentence with a command to give, by a format with its arguments. It is empty
 // if the server says that the command is not possible now.
 func advise(commands []adminapi.Command, name, format, args string) string {
 	c := possible(commands, name)

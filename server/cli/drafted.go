@@ -132,7 +132,7 @@ func (c *creating) register(cmd *cobra.Command, noun string) {
 	c.follow.register(f, noun)
 }
 
-// created previews or starts the draft that a command has created, as its flags say, or tells how.
+// created previews or starts the draft that a command has created, as its flags say, or prints the commands for it.
 func (d drafted[Item, Status, Preview]) created(a *client, cmd *cobra.Command, got Item, c *creating) error {
 	id, title, _ := d.named(got)
 	switch {

@@ -150,10 +150,11 @@ func (h *Handlers) answerPreview(c *gin.Context, o action.UpgradeOrder, of asked
 	if err != nil {
 		return err
 	}
-	does := fmt.Sprintf("upgrades if it returns within %d days", fleet.DefaultExpiration/(24*time.Hour))
+	verb := "upgrades"
 	if o.Stages {
-		does = strings.Replace(does, "upgrades", "stages it", 1)
+		verb = "stages it"
 	}
+	does := fmt.Sprintf("%s if it returns within %d days", verb, fleet.DefaultExpiration/(24*time.Hour))
 	out := adminapi.UpgradePreview{Version: o.Version, Items: []adminapi.UpgradePreviewItem{}}
 	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
 		subject, reason := v.Agent.Of(o.Component), p.add(&v)
