@@ -3,6 +3,7 @@ package checkin_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,11 +44,10 @@ const agentID = "web-1"
 // generation is that of the store.
 const generation = "a1b2"
 
-// token returns an ack token of this generation.
-// token returns the ack token of an action.
+// token returns the ack token of an action. Its digest is a number, and so has no leading zeros.
 func token(seq int64, actionID string) string {
 	sum := sha256.Sum256([]byte(actionID))
-	return fmt.Sprintf("%s-%d-%x", generation, seq, sum[:8])
+	return fmt.Sprintf("%s-%d-%x", generation, seq, binary.BigEndian.Uint64(sum[:]))
 }
 
 func metadata(version string) string {
