@@ -3,16 +3,24 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/api/admin"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/api/agents"
 	"github.com/muster-fleet/muster/server/api/httpapi"
+	"github.com/muster-fleet/muster/server/insight/attention"
+	"github.com/muster-fleet/muster/server/insight/attention/facts"
+	"github.com/muster-fleet/muster/server/insight/history"
+	"github.com/muster-fleet/muster/server/insight/inventory"
+	"github.com/muster-fleet/muster/server/node/authority"
 	"github.com/muster-fleet/muster/server/node/debug"
+	"github.com/muster-fleet/muster/server/node/replica"
 	"github.com/muster-fleet/muster/ui"
 )
 
@@ -39,10 +47,15 @@ func newAgentServer(o Options, s *services, admission *limit.Admission, config *
 // newAdminServer serves the admin API and the web UI. Its streams end when draining is
 // closed.
 func newAdminServer(o Options, s *services, admission *limit.Admission, info Info, certs *certificates, draining <-chan struct{}) *http.Server {
+	agents := &inventory.Service{Store: s.store, Timeouts: s.policies.Timeouts, Catalog: s.actions.Catalog, Now: o.Now}
+	past := &history.Service{Store: s.store, Agents: agents, Now: o.Now}
+	judged := &facts.Reader{
+		Store: s.store, Agents: agents, History: past, Trust: s.trust, Declared: s.declared, Incidents: s.incidents, Servers: s.aboutServers(certs.renewedElsewhere), Now: o.Now,
+	}
 	routes := &admin.Handlers{
 		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: s.store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
 		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Configs: s.configs, Groups: s.groups, Declared: s.declared, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Replicas: s.replicas, Series: s.series, Settings: o.Config.Settings(effectiveSettings(o, admission, info)), Refuses: s.upgrade.Refuses, Health: s.health,
-		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: certs.pem, RenewedElsewhere: certs.renewedElsewhere,
+		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: certs.pem, Inventory: agents, History: past, Attention: judged,
 		KibanaVersion: o.Config.Admin.KibanaVersion,
 		Limits:        admission, Parked: s.parker.Count, Draining: draining, Now: o.Now,
 	}
@@ -52,6 +65,21 @@ func newAdminServer(o Options, s *services, admission *limit.Admission, info Inf
 		return limit.ConnContext(httpapi.ConnContext(ctx, c), c)
 	}
 	return server
+}
+
+// aboutServers returns a function that says what a person should know of the servers, and of this
+// one's certificate, which leaf returns while the server cannot renew it itself.
+func (s *services) aboutServers(leaf func() *x509.Certificate) func(context.Context, time.Time) ([]string, []attention.Expiry, error) {
+	return func(ctx context.Context, now time.Time) (remarks []string, expiries []attention.Expiry, err error) {
+		servers, err := s.replicas.List(ctx)
+		if c := leaf(); c != nil && !now.Before(authority.WarnFrom(c)) {
+			expiries = append(expiries, attention.Expiry{
+				Kind: attention.Server, What: "The certificate of this server", At: c.NotAfter,
+				Effect: "then no agent and no operator can connect", Next: "Install another one: muster ca --help, or replace the file tls.certificate.",
+			})
+		}
+		return replica.Remarks(servers, now), expiries, err
+	}
 }
 
 // effectiveSettings returns what the server derives for keys that are not configured.

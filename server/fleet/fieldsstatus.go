@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -212,6 +213,16 @@ func silentTooLong(timeouts map[string]time.Duration, now time.Time) kql.Filter 
 		return each[0]
 	}
 	return kql.AllOf{seenBefore(now.Add(-durations[0])), each}
+}
+
+// QueryError names the field of an error of a query, and keeps its lines, which show the position.
+// It uses Kibana's words for a syntax error, since clients of the API know them.
+func QueryError(field string, err error) error {
+	var syntax *kql.Error
+	if errors.As(err, &syntax) {
+		return FieldError(field, "Kuery is malformed: %s", syntax.Detail())
+	}
+	return FieldError(field, "%w", err)
 }
 
 // SelectAgents compiles a query as operators mean it when they list agents or act on a

@@ -158,7 +158,7 @@ var bans = []ban{
 	},
 	{
 		from: []string{"server/insight/attention"}, to: []string{"//..."}, only: []string{"//server/fleet"},
-		reason: "what waits for a person is decided from facts that the admin API reads",
+		reason: "what waits for a person is decided from facts that server/insight/attention/facts reads",
 	},
 	{
 		from: []string{"server/rollout/configfile"}, to: []string{"net/http/...", "os", "os/...", "io/ioutil", "log", "log/slog", "//server/store/...", "//server/rollout", "//server/rollout/..."},

@@ -6,7 +6,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -27,8 +26,11 @@ import (
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/insight/attention/facts"
+	"github.com/muster-fleet/muster/server/insight/cache"
 	"github.com/muster-fleet/muster/server/insight/history"
 	"github.com/muster-fleet/muster/server/insight/incident"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/insight/series"
 	"github.com/muster-fleet/muster/server/insight/webhook"
 	"github.com/muster-fleet/muster/server/node/replica"
@@ -59,6 +61,9 @@ type Handlers struct {
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
 	Uploads    *diagnostics.Service
+	Inventory  *inventory.Service
+	History    *history.Service
+	Attention  *facts.Reader
 	Events     *event.Stream
 	Rollouts   *rollout.Service
 	Configs    *configfile.Renderer
@@ -83,9 +88,6 @@ type Handlers struct {
 	Server adminapi.Server
 	// CA is the certificate that hosts pin, in PEM.
 	CA []byte
-	// RenewedElsewhere returns the server's certificate while the server cannot renew it itself, or
-	// nil. The field may be nil.
-	RenewedElsewhere func() *x509.Certificate
 	// KibanaVersion is the version of Kibana whose API this is, for clients that ask.
 	KibanaVersion string
 	// Limits admits requests. Parked returns the number of parked agents.
@@ -96,17 +98,14 @@ type Handlers struct {
 	Draining <-chan struct{}
 	Now      clock.Clock
 
-	counts    statusCounts
-	grids     grids
-	failing   cache[history.Failures]
-	tallies   cache[store.Tally]
-	attending cache[attentionFacts]
+	grids cache.Of[grid]
 }
 
 // Handler returns the routes, also under the path of the space default.
 func (h *Handlers) Handler() http.Handler { return compressed(inDefaultSpace(h.routes())) }
 
 func (h *Handlers) routes() *gin.Engine {
+	h.grids.Max = maxGrids
 	e := h.API.New()
 	e.Use(secure, apiHeaders)
 	e.NoRoute(func(c *gin.Context) {

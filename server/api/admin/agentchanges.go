@@ -39,7 +39,7 @@ func (h *Handlers) updateAgent(c *gin.Context) error {
 	}
 	id := c.Param("agentId")
 	if _, err := h.Actions.Describe(c.Request.Context(), id, req.Tags, deref(req.UserProvidedMetadata), actor(c)); err != nil {
-		return agentNotFound(err, id)
+		return err
 	}
 	var notices []string
 	if req.Tags != nil { // nothing is chosen by metadata

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,9 +12,8 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/rollout/action"
-	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -49,24 +47,9 @@ const maxWindow = 10_000
 
 func (h *Handlers) listAgents(c *gin.Context) error {
 	ctx := c.Request.Context()
-	by, err := agentSort(c)
+	at, number, err := h.agentPage(c)
 	if err != nil {
 		return err
-	}
-	at, err := h.agentPage(c, by)
-	if err != nil {
-		return err
-	}
-	q := store.AgentQuery{Sort: by, Desc: true, Limit: at.size, After: at.after}
-	if at.after == nil {
-		q.Offset = (at.number - 1) * at.size
-	}
-	switch order := c.Query("sortOrder"); order {
-	case "", "desc":
-	case "asc":
-		q.Desc = false
-	default:
-		return fleet.FieldError("query.sortOrder", "is %q, want asc or desc", order)
 	}
 	flags := map[string]bool{}
 	for _, name := range []string{"showInactive", "showUpgradeable", "getStatusSummary", "withMetrics", "showAgentless"} {
@@ -74,64 +57,28 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 			return err
 		}
 	}
-	timeouts, err := h.Policies.Timeouts(ctx)
+	at.Upgradeable, at.Counts = flags["showUpgradeable"], flags["getStatusSummary"]
+	list, err := h.Inventory.List(ctx, inventory.Selection{Kuery: c.Query("kuery"), Inactive: flags["showInactive"]}, at)
 	if err != nil {
 		return err
 	}
-	now := at.now
-	if q.Query, err = selectAgents("query.kuery", c.Query("kuery"), flags["showInactive"], timeouts, now); err != nil {
-		return err
-	}
-	if q.Query, err = at.limit(q.Query); err != nil {
-		return err
-	}
-	if flags["showUpgradeable"] {
-		catalog, err := h.Actions.Catalog(ctx)
-		if err != nil {
-			return err
-		}
-		if err := selectUpgradeable(&q, catalog, now); err != nil {
-			return err
-		}
-	}
-	list := h.Store.Agents().List
-	if at.pit != "" && by != store.ByEnrolledAt {
-		id := listingKey(at, q, c.Query("kuery"), flags["showInactive"], flags["showUpgradeable"])
-		list = func(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
-			return h.ofListing(ctx, id, at, q)
-		}
-	}
-	agents, total, err := list(ctx, q)
-	if err != nil {
-		return err
-	}
-	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: at.number, PerPage: at.size, Pit: ptr(at.pit)}
+	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(list.Agents)), Total: list.Total, Page: number, PerPage: at.Limit, Pit: ptr(at.PIT)}
 	var room listed
-	for i := range agents {
-		out.Items[i] = renderAgent(room.fit(&agents[i]), timeouts, now)
-		sort, err := by.Position(&agents[i]).MarshalJSON()
+	for i := range list.Agents {
+		out.Items[i] = renderAgent(room.fit(&list.Agents[i]), list.Timeouts, at.Now)
+		sort, err := at.Sort.Position(&list.Agents[i]).MarshalJSON()
 		if err != nil {
 			return err
 		}
 		out.Items[i].Sort, out.NextSearchAfter = (*json.RawMessage)(&sort), ptr(string(sort))
 	}
-	if err := h.addVersions(ctx, agents, out.Items); err != nil {
+	if err := h.addVersions(ctx, list.Agents, out.Items); err != nil {
 		return err
 	}
-	if flags["getStatusSummary"] {
-		count := h.countStatuses
-		if at.pit != "" { // counts are cached for the present
-			count = func(ctx context.Context, f store.AgentFilter, _ string, _ bool, timeouts map[string]time.Duration) (map[fleet.Status]int, error) {
-				return store.CountStatuses(ctx, h.Store.Agents(), f, timeouts, now)
-			}
-		}
-		counts, err := count(ctx, q.AgentFilter, c.Query("kuery"), flags["showInactive"], timeouts)
-		if err != nil {
-			return err
-		}
+	if at.Counts {
 		summary := adminapi.StatusSummary{}
 		for _, s := range fleet.Statuses {
-			summary[string(s)] = counts[s]
+			summary[string(s)] = list.Counts[s]
 		}
 		out.StatusSummary = &summary
 	}
@@ -153,9 +100,9 @@ func (h *Handlers) getAgent(c *gin.Context) error {
 
 // agentItem returns the agent that the path names, with what can be ordered of it.
 func (h *Handlers) agentItem(c *gin.Context) (adminapi.Agent, error) {
-	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("agentId"))
+	a, err := h.Inventory.Get(c.Request.Context(), c.Param("agentId"))
 	if err != nil {
-		return adminapi.Agent{}, agentNotFound(err, c.Param("agentId"))
+		return adminapi.Agent{}, err
 	}
 	timeouts, err := h.Policies.Timeouts(c.Request.Context())
 	if err != nil {
@@ -205,34 +152,17 @@ func (h *Handlers) addComponentCommands(ctx context.Context, a *fleet.Agent, c *
 	return nil
 }
 
-func agentNotFound(err error, id string) error {
-	if fleet.KindOf(err) == fleet.NotFound {
-		return fleet.Errorf(fleet.NotFound, "Agent %s not found", id)
-	}
-	return err
-}
-
 // maxPolicyIDs is as in Kibana.
 const maxPolicyIDs = 1000
 
 func (h *Handlers) agentStatus(c *gin.Context) error {
-	timeouts, err := h.Policies.Timeouts(c.Request.Context())
-	if err != nil {
-		return err
+	sel := inventory.Selection{Kuery: c.Query("kuery"), Inactive: true, Policy: c.Query("policyId"), Policies: c.QueryArray("policyIds")}
+	if len(sel.Policies) > maxPolicyIDs {
+		return fleet.FieldError("query.policyIds", "array size is [%d], but cannot be greater than [%d]", len(sel.Policies), maxPolicyIDs)
+	} else if slices.Equal(sel.Policies, []string{""}) {
+		sel.Policies = nil
 	}
-	filter := store.AgentFilter{PolicyID: c.Query("policyId")}
-	// Count inactive agents too.
-	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, h.Now.UTC()); err != nil {
-		return err
-	}
-	cached := c.Query("kuery")
-	if policies := c.QueryArray("policyIds"); len(policies) > maxPolicyIDs {
-		return fleet.FieldError("query.policyIds", "array size is [%d], but cannot be greater than [%d]", len(policies), maxPolicyIDs)
-	} else if len(policies) > 0 && !slices.Equal(policies, []string{""}) {
-		filter.Query = kql.AllOf{fleet.OfPolicies(policies), filter.Query}
-		cached = fmt.Sprintf("%q %q", policies, cached)
-	}
-	n, err := h.countStatuses(c.Request.Context(), filter, cached, true, timeouts)
+	n, err := h.Inventory.Counts(c.Request.Context(), sel)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/rollout/action"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // routeComponents adds the routes of components, which agents run.
@@ -25,20 +25,15 @@ func (h *Handlers) routeComponents(on bind) {
 // listComponents counts what agents, without the inactive ones, have reported last.
 func (h *Handlers) listComponents(c *gin.Context) error {
 	ctx := c.Request.Context()
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	now := h.Now.UTC()
-	asked, err := selectAgents("query.kuery", c.Query("kuery"), false, timeouts, now)
-	if err != nil {
-		return err
-	}
 	// Most agents of some fleets have none, and need not be read then.
 	some := kql.Exists{Field: fleet.AgentSchema(nil).Field(fleet.ComponentsPrefix + "name")}
+	of, err := h.Inventory.Find(ctx, inventory.Selection{Kuery: c.Query("kuery"), With: some})
+	if err != nil {
+		return err
+	}
 	found := map[string]*componentCount{}
-	err = h.Store.Agents().Each(ctx, store.AgentFilter{Query: kql.AllOf{asked, some}}, func(a fleet.Agent) {
-		there := isThere(a.Facts().StatusAt(now, timeouts[a.PolicyID]))
+	err = h.Inventory.Each(ctx, of, func(a fleet.Agent) {
+		there := isThere(a.Facts().StatusAt(of.Now, of.Timeouts[a.PolicyID]))
 		for _, c := range a.RunsComponents() {
 			if found[c.Name] == nil {
 				found[c.Name] = &componentCount{runtimes: map[string]bool{}, versions: map[string]int{}}

@@ -119,7 +119,7 @@ func (h *Handlers) frames(ctx context.Context, events []fleet.Event) string {
 	}
 	agents := map[string]adminapi.Agent{}
 	if len(ids) > 0 {
-		found, err := h.Store.Agents().GetMany(ctx, ids)
+		found, err := h.Inventory.Many(ctx, ids)
 		timeouts, terr := h.Policies.Timeouts(ctx)
 		if err == nil && terr == nil { // otherwise readers request all
 			var room listed

@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 )
 
 // exportColumn is a column of an export.
@@ -84,26 +84,21 @@ func (h *Handlers) exportAgents(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	timeouts, err := h.Policies.Timeouts(ctx)
+	of, err := h.Inventory.Find(ctx, inventory.Selection{Kuery: c.Query("kuery"), Inactive: inactive})
 	if err != nil {
-		return err
-	}
-	now := h.Now.UTC()
-	q := store.AgentQuery{Sort: store.ByHostname, Limit: exportPage}
-	if q.Query, err = selectAgents("query.kuery", c.Query("kuery"), inactive, timeouts, now); err != nil {
 		return err
 	}
 	out := http.NewResponseController(c.Writer)
 	table := csv.NewWriter(c.Writer)
 	table.UseCRLF = true // RFC 4180
 	row := make([]string, len(columns))
-	for first := true; ; first = false {
-		page, _, err := h.Store.Agents().List(ctx, q)
+	first := true
+	for page, err := range h.Inventory.Pages(ctx, of, exportPage) {
 		if err != nil {
 			return abort(c, first, err)
 		}
 		var room listed
-		rendered := each(page, func(a fleet.Agent) adminapi.Agent { return renderAgent(room.fit(&a), timeouts, now) })
+		rendered := each(page, func(a fleet.Agent) adminapi.Agent { return renderAgent(room.fit(&a), of.Timeouts, of.Now) })
 		if err := h.addVersions(ctx, page, rendered); err != nil {
 			return abort(c, first, err)
 		}
@@ -126,12 +121,9 @@ func (h *Handlers) exportAgents(c *gin.Context) error {
 		if table.Flush(); table.Error() != nil {
 			return nil //nolint:nilerr // the client has gone
 		}
-		if len(page) < exportPage {
-			return nil
-		}
-		last := store.ByHostname.Position(&page[len(page)-1])
-		q.After = &last
+		first = false
 	}
+	return nil
 }
 
 // abort returns an error that can still be answered. Otherwise it closes the connection, so that

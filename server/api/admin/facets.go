@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,25 +12,9 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/kql"
-	"github.com/muster-fleet/muster/server/store"
 )
-
-// fieldFacet is a facet that is a field of agents. Queries have its name as a short name of the
-// field.
-type fieldFacet struct {
-	name  string
-	field store.TallyField
-}
-
-// facetFields are the facets that are fields. health and progress are derived.
-var facetFields = []fieldFacet{
-	{"version", store.TallyField{Field: fleet.FieldVersion}},
-	{"policy", store.TallyField{Field: fleet.FieldPolicyID}},
-	{"tag", store.TallyField{Field: fleet.FieldTags}},
-	{"os", store.TallyField{Field: fleet.FieldOS}},
-	{"site", store.TallyField{Field: fleet.FieldTags, Prefix: fleet.SiteLabel + "=", ByClass: true}},
-}
 
 // facetNames are all facets in the order of the answer.
 var facetNames = []string{"health", "progress", "version", "policy", "tag", "os", "site"}
@@ -57,15 +40,7 @@ func (h *Handlers) facets(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	now := h.Now.UTC()
-	if _, err := selectAgents("query.kuery", c.Query("kuery"), inactive, timeouts, now); err != nil {
-		return err
-	}
-	tally, err := h.tally(ctx, c.Query("kuery"), inactive, timeouts, now)
+	tally, err := h.Inventory.Tally(ctx, inventory.Selection{Kuery: c.Query("kuery"), Inactive: inactive})
 	if err != nil {
 		return err
 	}
@@ -76,29 +51,11 @@ func (h *Handlers) facets(c *gin.Context) error {
 	out := adminapi.Facets{Total: tally.Total, Facets: []adminapi.Facet{}}
 	for _, name := range facetNames {
 		if slices.Contains(names, name) {
-			out.Facets = append(out.Facets, renderFacet(name, tally, labels, limit, now))
+			out.Facets = append(out.Facets, renderFacet(name, tally, labels, limit, h.Now.UTC()))
 		}
 	}
 	c.JSON(http.StatusOK, out)
 	return nil
-}
-
-// tally counts the agents that the list shows for a query by all facets, in one pass: browsers
-// ask for all of them. Counts that are older than an event would stay in a browser, which reads
-// them again after the event and not once more.
-func (h *Handlers) tally(ctx context.Context, kuery string, inactive bool, timeouts map[string]time.Duration, now time.Time) (store.Tally, error) {
-	key := fmt.Sprintf("%q %t %v", kuery, inactive, timeouts)
-	return h.tallies.get(ctx, key, now, func(ctx context.Context, now time.Time) (store.Tally, error) {
-		query, err := selectAgents("query.kuery", kuery, inactive, timeouts, now)
-		if err != nil {
-			return store.Tally{}, err
-		}
-		q := store.TallyQuery{Classes: [][]kql.Filter{fleet.HealthClasses(timeouts, now).Filters, fleet.ProgressClasses(now).Filters}}
-		for _, f := range facetFields {
-			q.Fields = append(q.Fields, f.field)
-		}
-		return h.Store.Agents().Tally(ctx, store.AgentFilter{Query: query}, q)
-	})
 }
 
 // policyNames returns the names of the policies by their ids.
@@ -114,7 +71,7 @@ func (h *Handlers) policyNames(ctx context.Context) (map[string]string, error) {
 	return names, nil
 }
 
-func renderFacet(name string, tally store.Tally, policies map[string]string, limit int, now time.Time) adminapi.Facet {
+func renderFacet(name string, tally inventory.Tally, policies map[string]string, limit int, now time.Time) adminapi.Facet {
 	out := adminapi.Facet{Field: name, Values: []adminapi.FacetValue{}}
 	health := fleet.HealthClasses(nil, now)
 	switch name {
@@ -129,8 +86,8 @@ func renderFacet(name string, tally store.Tally, policies map[string]string, lim
 		}
 		return out
 	}
-	i := slices.IndexFunc(facetFields, func(f fieldFacet) bool { return f.name == name })
-	byClass := facetFields[i].field.ByClass
+	i := slices.IndexFunc(inventory.FieldFacets, func(f inventory.FieldFacet) bool { return f.Name == name })
+	byClass := inventory.FieldFacets[i].Field.ByClass
 	for value, n := range tally.Values[i] {
 		v := adminapi.FacetValue{Value: value, Count: n.Agents, Kuery: facetQuery(name, value)}
 		if name == "policy" && policies[value] != value {

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/httpapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/fleet/strict"
-	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -603,12 +603,8 @@ func (h *Handlers) downloadPolicy(c *gin.Context) error {
 // An unknown policy has none, as in Kibana.
 func (h *Handlers) autoUpgradeStatus(c *gin.Context) error {
 	ctx := c.Request.Context()
-	timeouts, err := h.Policies.Timeouts(ctx)
+	found, err := h.Inventory.Find(ctx, inventory.Selection{Policy: c.Param("policyId")})
 	if err != nil {
-		return err
-	}
-	filter := store.AgentFilter{PolicyID: c.Param("policyId"), ActiveOnly: true}
-	if filter.Query, err = fleet.SelectAgents("", false, timeouts, h.Now.UTC()); err != nil {
 		return err
 	}
 	counts := map[string]*adminapi.AutoUpgradeVersion{}
@@ -619,7 +615,7 @@ func (h *Handlers) autoUpgradeStatus(c *gin.Context) error {
 		return counts[version]
 	}
 	out := adminapi.AutoUpgradeStatus{CurrentVersions: []adminapi.AutoUpgradeVersion{}}
-	err = h.Store.Agents().Each(ctx, filter, func(a fleet.Agent) {
+	err = h.Inventory.Each(ctx, found, func(a fleet.Agent) {
 		out.TotalAgents++
 		if a.Version != "" {
 			of(a.Version).Agents++

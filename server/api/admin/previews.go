@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/rollout/action"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // asked is the part of a request for a preview that says for which agents, and how much of the
@@ -206,24 +205,10 @@ func (h *Handlers) countInactive(ctx context.Context, p *previewing) error {
 	if isSet(p.inactive) || json.Unmarshal(p.agents, &kuery) != nil || strings.TrimSpace(kuery) == "" {
 		return nil // all are selected, or they are named
 	}
-	f, err := selectAgents("body.agents", "("+kuery+") and status:"+string(fleet.StatusInactive), true, p.timeouts, p.now)
-	if err != nil {
-		return err
-	}
-	var left []string
-	n := 0
-	err = h.Store.Agents().Facts(ctx, store.AgentFilter{Query: f}, func(id string, _ fleet.StatusFacts) {
-		if _, selected := slices.BinarySearch(p.ids, id); selected {
-			return
-		}
-		if n++; n <= inactiveSample {
-			left = append(left, id)
-		}
-	})
+	n, named, err := h.Inventory.Inactive(ctx, inventory.Selection{Kuery: kuery, Field: "body.agents"}, p.ids, inactiveSample)
 	if err != nil || n == 0 {
 		return err
 	}
-	named, err := h.Store.Agents().GetMany(ctx, left)
 	hosts := make([]string, len(named))
 	for i := range named {
 		hosts[i] = nameOf(&named[i])
@@ -231,7 +216,7 @@ func (h *Handlers) countInactive(ctx context.Context, p *previewing) error {
 	p.causes.Add(fleet.CauseCount{
 		Code: string(fleet.CauseInactive), Text: "The agent has been silent for so long that it counts as inactive.", Choice: fleet.ChoiceIncludeInactive,
 	}, n, hosts...)
-	return err
+	return nil
 }
 
 func renderCauses(c *fleet.CauseCounts) *[]adminapi.PreviewCause { return new(orEmpty(c.List())) }

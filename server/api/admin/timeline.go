@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/history"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 const defaultTimelineLimit, maxTimelineLimit = 30, 200
@@ -31,11 +28,7 @@ func (h *Handlers) timeline(c *gin.Context) error {
 		}
 		q.Component = &component
 	}
-	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("agentId"))
-	if err != nil {
-		return agentNotFound(err, c.Param("agentId"))
-	}
-	page, err := history.Timeline(c.Request.Context(), h.Store, &a, q, h.Now.UTC())
+	page, err := h.History.Timeline(c.Request.Context(), c.Param("agentId"), q)
 	if err != nil {
 		return err
 	}
@@ -60,7 +53,7 @@ func renderEntry(r fleet.HistoryRecord) adminapi.TimelineEntry {
 
 func (h *Handlers) failures(c *gin.Context) error {
 	seen := callersKey(c).FailuresSeenAt
-	f, err := h.failuresOf(c.Request.Context(), c.Query("kuery"), seen)
+	f, err := h.History.Failures(c.Request.Context(), c.Query("kuery"), seen)
 	if err != nil {
 		return err
 	}
@@ -75,30 +68,6 @@ func (h *Handlers) failures(c *gin.Context) error {
 	})}
 	c.JSON(http.StatusOK, out)
 	return nil
-}
-
-// failuresOf groups the failures among the agents that the list shows for a query. The result is
-// a few seconds old at most.
-func (h *Handlers) failuresOf(ctx context.Context, kuery string, seen *time.Time) (history.Failures, error) {
-	timeouts, err := h.Policies.Timeouts(ctx)
-	if err != nil {
-		return history.Failures{}, err
-	}
-	if _, err := selectAgents("query.kuery", kuery, false, timeouts, h.Now.UTC()); err != nil {
-		return history.Failures{}, err
-	}
-	asked := history.Failed
-	if kuery != "" {
-		asked = fmt.Sprintf("%s and (%s)", history.Failed, kuery)
-	}
-	key := fmt.Sprintf("%q %v %v", kuery, seen, timeouts)
-	return h.failing.get(ctx, key, h.Now.UTC(), func(ctx context.Context, now time.Time) (history.Failures, error) {
-		query, err := selectAgents("query.kuery", asked, false, timeouts, now)
-		if err != nil {
-			return history.Failures{}, err
-		}
-		return history.FailuresOf(ctx, h.Store.Agents(), store.AgentFilter{Query: query}, seen, now)
-	})
 }
 
 func (h *Handlers) seeFailures(c *gin.Context) error {

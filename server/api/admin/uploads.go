@@ -75,9 +75,9 @@ func (h *Handlers) bulkRequestDiagnostics(c *gin.Context) error {
 
 func (h *Handlers) listUploads(c *gin.Context) error {
 	ctx := c.Request.Context()
-	a, err := h.Store.Agents().Get(ctx, c.Param("agentId"))
+	a, err := h.Inventory.Get(ctx, c.Param("agentId"))
 	if err != nil {
-		return agentNotFound(err, c.Param("agentId"))
+		return err
 	}
 	files, err := h.Uploads.List(ctx, a)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package attention decides what waits for a person: it reduces what other packages know to a
-// list of sentences, the most urgent first, each with what to do. The admin API reads the facts
-// and passes them to List. It does no I/O.
+// list of sentences, the most urgent first, each with what to do. Package facts reads
+// what List judges. It does no I/O.
 package attention
 
 import (

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/kql"
-	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -43,16 +43,32 @@ type Cause struct {
 // Failed is the query of all of them.
 const Failed = fleet.FieldProgress + ": (failed or rolled_back)"
 
-// FailuresOf groups the agents that match filter, which has to select only agents whose last
-// upgrade ended badly. seen is until when the caller has seen them; nil: never.
-func FailuresOf(ctx context.Context, agents store.Agents, filter store.AgentFilter, seen *time.Time, now time.Time) (Failures, error) {
+// Failures groups the agents whose last upgrade ended badly, of those that the list shows for a
+// query. seen is until when the caller has seen them; nil: never. The result is a few seconds old
+// at most.
+func (s *Service) Failures(ctx context.Context, kuery string, seen *time.Time) (Failures, error) {
+	failed, err := kql.Compile(Failed, fleet.AgentSchema(nil), s.Now.UTC())
+	if err != nil {
+		return Failures{}, err
+	}
+	found, err := s.Agents.Find(ctx, inventory.Selection{Kuery: kuery, With: failed})
+	if err != nil {
+		return Failures{}, err
+	}
+	key := fmt.Sprintf("%q %v %v", kuery, seen, found.Timeouts)
+	return s.failures.Get(ctx, key, found.Now, func(ctx context.Context, now time.Time) (Failures, error) {
+		return s.failuresOf(ctx, found, seen, now)
+	})
+}
+
+func (s *Service) failuresOf(ctx context.Context, found inventory.Found, seen *time.Time, now time.Time) (Failures, error) {
 	type key struct {
 		reason, failedState, version string
 		state                        fleet.ProgressState
 	}
 	var out Failures
 	causes := map[key]*Cause{}
-	err := agents.Each(ctx, filter, func(a fleet.Agent) {
+	err := s.Agents.Each(ctx, found, func(a fleet.Agent) {
 		k := key{state: a.ProgressStateAt(now)}
 		sample := ""
 		if d := a.UpgradeDetails; d != nil {

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/insight/cache"
+	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -33,22 +36,35 @@ type Page struct {
 	Next    string // empty: there is nothing older
 }
 
+// Service answers from a store.
+type Service struct {
+	Store  store.Store
+	Agents *inventory.Service
+	Now    clock.Clock
+
+	failures cache.Of[Failures]
+}
+
 // Timeline returns what happened to an agent: on the first page what is under way, then
 // everything else, newest first by its beginning.
-func Timeline(ctx context.Context, s store.Store, a *fleet.Agent, q Query, now time.Time) (Page, error) {
+func (s *Service) Timeline(ctx context.Context, id string, q Query) (Page, error) {
+	a, err := s.Agents.Get(ctx, id)
+	if err != nil {
+		return Page{}, err
+	}
 	before, err := parsePosition(q.Before)
 	if err != nil {
 		return Page{}, err
 	}
-	underway, over := ofDocument(a, now)
+	underway, over := ofDocument(&a, s.Now.UTC())
 	// One more than the page, by which it is known whether there is a next one.
-	records, err := s.History().List(ctx, store.HistoryQuery{AgentID: a.ID, Component: q.Component, Before: before, Limit: q.Limit + 1})
+	records, err := s.Store.History().List(ctx, store.HistoryQuery{AgentID: a.ID, Component: q.Component, Before: before, Limit: q.Limit + 1})
 	if err != nil {
 		return Page{}, err
 	}
 	var changes []fleet.HistoryRecord
 	if q.Component == nil || *q.Component == "" {
-		if changes, err = changesOf(ctx, s.Audit(), a.ID, before, q.Limit+1); err != nil {
+		if changes, err = changesOf(ctx, s.Store.Audit(), a.ID, before, q.Limit+1); err != nil {
 			return Page{}, err
 		}
 	}

@@ -101,6 +101,9 @@ func (s *Service) Describe(ctx context.Context, agentID string, tags *[]string, 
 		}
 	}
 	if _, err := s.Store.Agents().Get(ctx, agentID); err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			err = fleet.Errorf(fleet.NotFound, "Agent %s not found", agentID)
+		}
 		return fleet.Agent{}, err
 	}
 	err := audit.Record(ctx, s.Store.Audit(), s.Now.UTC(), fleet.AuditEntry{

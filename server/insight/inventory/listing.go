@@ -1,4 +1,4 @@
-package admin
+package inventory
 
 import (
 	"cmp"
@@ -30,14 +30,14 @@ const (
 )
 
 // listingKey identifies a list of a point in time.
-func listingKey(at agentPage, q store.AgentQuery, parts ...any) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%t\x00%q", at.pit, q.Sort, q.Desc, parts))
+func listingKey(at Page, q store.AgentQuery, parts ...any) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%t\x00%q", at.PIT, q.Sort, q.Desc, parts))
 	return hex.EncodeToString(sum[:16])
 }
 
 // ofListing returns a page of a list that is kept under an id.
-func (h *Handlers) ofListing(ctx context.Context, id string, at agentPage, q store.AgentQuery) ([]fleet.Agent, int, error) {
-	listing, err := h.agentListing(ctx, id, at, q)
+func (s *Service) ofListing(ctx context.Context, id string, at Page, q store.AgentQuery) ([]fleet.Agent, int, error) {
+	listing, err := s.agentListing(ctx, id, at, q)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -53,7 +53,7 @@ func (h *Handlers) ofListing(ctx context.Context, id string, at agentPage, q sto
 	ids = ids[min(from, total):]
 	for len(ids) > 0 && q.Limit > 0 {
 		n := min(q.Limit, len(ids))
-		page, err := h.Store.Agents().GetMany(ctx, ids[:n])
+		page, err := s.Store.Agents().GetMany(ctx, ids[:n])
 		if err != nil || len(page) > 0 {
 			return page, total, err
 		}
@@ -63,9 +63,9 @@ func (h *Handlers) ofListing(ctx context.Context, id string, at agentPage, q sto
 }
 
 // agentListing returns the list with an id, which the request of its first page makes.
-func (h *Handlers) agentListing(ctx context.Context, id string, at agentPage, q store.AgentQuery) (fleet.AgentListing, error) {
-	listings, now := h.Store.AgentListings(), h.Now.UTC()
-	until := now.Add(min(at.alive, maxListingTime))
+func (s *Service) agentListing(ctx context.Context, id string, at Page, q store.AgentQuery) (fleet.AgentListing, error) {
+	listings, now := s.Store.AgentListings(), s.Now.UTC()
+	until := now.Add(min(at.Alive, maxListingTime))
 	listing, err := listings.Get(ctx, id)
 	switch {
 	case err == nil && !listing.Until.Before(now):
@@ -82,10 +82,10 @@ func (h *Handlers) agentListing(ctx context.Context, id string, at agentPage, q 
 		return listing, fleet.Errorf(fleet.NotFound, "the point in time has expired for this list, which is kept for pitKeepAlive after each page, and %s at most: open another with openPit", maxListingTime)
 	}
 	fresh := fleet.AgentListing{ID: id, Until: until}
-	if fresh.AgentIDs, err = h.listingIDs(ctx, q); err != nil {
+	if fresh.AgentIDs, err = s.listingIDs(ctx, q); err != nil {
 		return listing, err
 	}
-	return store.Exclusively(ctx, h.Store, "points in time", func(ctx context.Context) (fleet.AgentListing, error) {
+	return store.Exclusively(ctx, s.Store, "points in time", func(ctx context.Context) (fleet.AgentListing, error) {
 		all, _, err := listings.List(ctx, 0, 0)
 		if err != nil {
 			return fresh, err
@@ -116,9 +116,9 @@ func (h *Handlers) agentListing(ctx context.Context, id string, at agentPage, q 
 }
 
 // listingIDs returns the ids of the agents that a query selects, in its order, as of one moment.
-func (h *Handlers) listingIDs(ctx context.Context, q store.AgentQuery) ([]string, error) {
+func (s *Service) listingIDs(ctx context.Context, q store.AgentQuery) ([]string, error) {
 	var list []store.AgentPosition
-	err := h.Store.Agents().Each(ctx, q.AgentFilter, func(a fleet.Agent) {
+	err := s.Store.Agents().Each(ctx, q.AgentFilter, func(a fleet.Agent) {
 		if len(list) <= maxListed {
 			list = append(list, q.Sort.Position(&a))
 		}

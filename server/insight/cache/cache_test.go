@@ -1,4 +1,4 @@
-package admin
+package cache
 
 import (
 	"context"
@@ -23,12 +23,12 @@ func (c *counter) count(context.Context, time.Time) (map[fleet.Status]int, error
 	return map[fleet.Status]int{fleet.StatusOnline: int(c.calls.Add(1))}, c.err
 }
 
-func TestStatusCountsAreCachedForTwoSeconds(t *testing.T) {
+func TestAnswersAreHeldForTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s statusCounts
+		var s Of[map[fleet.Status]int]
 		var c counter
 		get := func(key string) int {
-			counts, err := s.get(t.Context(), key, time.Now(), c.count)
+			counts, err := s.Get(t.Context(), key, time.Now(), c.count)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,23 +40,23 @@ func TestStatusCountsAreCachedForTwoSeconds(t *testing.T) {
 		if other := get("another filter"); other != 2 {
 			t.Errorf("another filter has the counts %d", other)
 		}
-		time.Sleep(countsFreshFor)
+		time.Sleep(freshFor)
 		if later := get("all"); later != 3 {
-			t.Errorf("after %s the counts are still %d", countsFreshFor, later)
+			t.Errorf("after %s the counts are still %d", freshFor, later)
 		}
-		if earlier, err := s.get(t.Context(), "all", time.Now().Add(-time.Hour), c.count); err != nil || earlier[fleet.StatusOnline] != 4 {
+		if earlier, err := s.Get(t.Context(), "all", time.Now().Add(-time.Hour), c.count); err != nil || earlier[fleet.StatusOnline] != 4 {
 			t.Errorf("with the clock set back the counts are %v, %v", earlier, err)
 		}
 	})
 }
 
-func TestConcurrentStatusQueriesCountOnce(t *testing.T) {
+func TestConcurrentRequestsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s statusCounts
+		var s Of[map[fleet.Status]int]
 		var c counter
 		left, leave := context.WithCancel(t.Context())
 		go func() {
-			if _, err := s.get(left, "all", time.Now(), c.count); !errors.Is(err, context.Canceled) {
+			if _, err := s.Get(left, "all", time.Now(), c.count); !errors.Is(err, context.Canceled) {
 				t.Errorf("a request that ends gets %v", err)
 			}
 		}()
@@ -64,7 +64,7 @@ func TestConcurrentStatusQueriesCountOnce(t *testing.T) {
 		leave() // the others still wait for its count
 		for range 10 {
 			go func() {
-				if counts, err := s.get(t.Context(), "all", time.Now(), c.count); err != nil || counts[fleet.StatusOnline] != 1 {
+				if counts, err := s.Get(t.Context(), "all", time.Now(), c.count); err != nil || counts[fleet.StatusOnline] != 1 {
 					t.Errorf("one gets %v, %v", counts, err)
 				}
 			}()
@@ -76,35 +76,35 @@ func TestConcurrentStatusQueriesCountOnce(t *testing.T) {
 	})
 }
 
-func TestFailedStatusCountsAreNotCached(t *testing.T) {
+func TestErrorsAreNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s statusCounts
+		var s Of[map[fleet.Status]int]
 		c := counter{err: errors.New("the store is unavailable")}
-		if _, err := s.get(t.Context(), "all", time.Now(), c.count); !errors.Is(err, c.err) {
+		if _, err := s.Get(t.Context(), "all", time.Now(), c.count); !errors.Is(err, c.err) {
 			t.Errorf("the error is %v", err)
 		}
 		c.err = nil
-		if counts, err := s.get(t.Context(), "all", time.Now(), c.count); err != nil || counts[fleet.StatusOnline] != 2 {
+		if counts, err := s.Get(t.Context(), "all", time.Now(), c.count); err != nil || counts[fleet.StatusOnline] != 2 {
 			t.Errorf("then the counts are %v, %v", counts, err)
 		}
 	})
 }
 
-func TestStatusCountsOfManyFiltersAreBounded(t *testing.T) {
+func TestHeldAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s statusCounts
+		var s Of[map[fleet.Status]int]
 		var c counter
-		for i := range 3 * maxCounts {
-			if _, err := s.get(t.Context(), fmt.Sprint(i), time.Now(), c.count); err != nil {
+		for i := range 3 * defaultMax {
+			if _, err := s.Get(t.Context(), fmt.Sprint(i), time.Now(), c.count); err != nil {
 				t.Fatal(err)
 			}
-			if len(s.cached) > maxCounts {
-				t.Fatalf("%d counts are cached", len(s.cached))
+			if len(s.held) > defaultMax {
+				t.Fatalf("%d counts are cached", len(s.held))
 			}
 		}
-		time.Sleep(countsFreshFor)
-		if _, err := s.get(t.Context(), "all", time.Now(), c.count); err != nil || len(s.cached) != 1 {
-			t.Errorf("%d counts are cached, of which all but one are stale: %v", len(s.cached), err)
+		time.Sleep(freshFor)
+		if _, err := s.Get(t.Context(), "all", time.Now(), c.count); err != nil || len(s.held) != 1 {
+			t.Errorf("%d counts are cached, of which all but one are stale: %v", len(s.held), err)
 		}
 	})
 }
