@@ -49,13 +49,13 @@ func CheckText(text []byte) error {
 // Check returns an error if a document is beyond the bounds. It is for documents that are not
 // decoded by Unmarshal, before their aliases are followed.
 func Check(doc *yaml.Node) error {
-	m := meter{targets: map[*yaml.Node]extent{}, left: MaxAliased}
+	m := meter{anchors: map[*yaml.Node]extent{}, left: MaxAliased}
 	return m.walk(doc, 0)
 }
 
 // meter adds up what aliases stand for.
 type meter struct {
-	targets map[*yaml.Node]extent // of aliases
+	anchors map[*yaml.Node]extent // that aliases follow
 	left    int
 }
 
@@ -70,14 +70,14 @@ var measuring = extent{bytes: -1}
 func (m *meter) walk(n *yaml.Node, depth int) error {
 	below := 0
 	if n.Kind == yaml.AliasNode {
-		target, err := m.target(n)
+		anchor, err := m.anchor(n)
 		if err != nil {
 			return err
 		}
-		if m.left -= target.bytes; m.left < 0 {
+		if m.left -= anchor.bytes; m.left < 0 {
 			return fmt.Errorf("line %d: the aliases up to *%s stand for more than %d bytes: repeat fewer or shorter values", n.Line, n.Value, MaxAliased)
 		}
-		below = target.depth
+		below = anchor.depth
 	}
 	if depth+below > MaxDepth {
 		return fmt.Errorf("line %d: has more than %d levels", n.Line, MaxDepth)
@@ -90,24 +90,24 @@ func (m *meter) walk(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// target returns the extent of what an alias stands for.
-func (m *meter) target(alias *yaml.Node) (extent, error) {
-	known, ok := m.targets[alias.Alias]
+// anchor returns the extent of what an alias stands for.
+func (m *meter) anchor(alias *yaml.Node) (extent, error) {
+	known, ok := m.anchors[alias.Alias]
 	switch {
 	case ok && known == measuring:
 		return known, fmt.Errorf("line %d: the value of *%s contains itself", alias.Line, alias.Value)
 	case ok:
 		return known, nil
 	}
-	m.targets[alias.Alias] = measuring
+	m.anchors[alias.Alias] = measuring
 	e, err := m.extent(alias.Alias)
-	m.targets[alias.Alias] = e
+	m.anchors[alias.Alias] = e
 	return e, err
 }
 
 func (m *meter) extent(n *yaml.Node) (extent, error) {
 	if n.Kind == yaml.AliasNode {
-		return m.target(n)
+		return m.anchor(n)
 	}
 	e := extent{bytes: 1 + len(n.Value)}
 	for _, child := range n.Content {

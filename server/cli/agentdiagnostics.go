@@ -102,7 +102,7 @@ func (a *client) waitForUpload(cmd *cobra.Command, agentID, actionID string, tim
 
 // saveUpload downloads a file to a new one, which only its owner may read.
 func (a *client) saveUpload(ctx context.Context, u adminapi.Upload, path string) (err error) {
-	t, err := a.target.resolve()
+	t, err := a.server.resolve()
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ a host reports are escaped.`,
 			if inactive {
 				q.Set("showInactive", "true")
 			}
-			t, err := a.target.resolve()
+			t, err := a.server.resolve()
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ Without a terminal, pass --yes to skip the question.`,
 			if ask && !isTerminal(cmd.InOrStdin()) {
 				return &usageError{errors.New("standard input is not a terminal, so the selection cannot be confirmed: check it with --dry-run, then add --yes")}
 			}
-			if overLimit && a.target.Why == "" {
+			if overLimit && a.server.Why == "" {
 				return errNoWhy
 			}
 			req := adminapi.BulkUnenrollRequest{IncludeInactive: selection.includeInactive(), Revoke: &revoke, Force: &force, OverrideLimit: given(overLimit)}

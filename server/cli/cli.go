@@ -67,7 +67,7 @@ type usageError struct{ error }
 // client holds what all commands share: the server and the output format.
 type client struct {
 	version string
-	target  target
+	server  serverAddress
 	output  string
 }
 
@@ -86,7 +86,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath())}
 	})
-	a.target.flags(root.PersistentFlags())
+	a.server.flags(root.PersistentFlags())
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output format: human or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if formats := formatsOf(cmd); !slices.Contains(formats, a.output) {

@@ -17,10 +17,10 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
-// call sends a request of an operation to the resolved target, with the values of the parameters in
+// call sends a request of an operation to the resolved server address, with the values of the parameters in
 // its path. A reason that the operator gives goes into the body, if that has one.
 func call[In, Out any](ctx context.Context, a *client, op adminapi.Operation[In, Out], in In, path ...string) (out Out, err error) {
-	t, err := a.target.resolve()
+	t, err := a.server.resolve()
 	if err != nil {
 		return out, err
 	}
@@ -37,7 +37,7 @@ func call[In, Out any](ctx context.Context, a *client, op adminapi.Operation[In,
 
 // ask is call of an operation without a body. q are its parameters in the query, or nil.
 func ask[Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi.None, Out], q url.Values, path ...string) (out Out, err error) {
-	t, err := a.target.resolve()
+	t, err := a.server.resolve()
 	if err != nil {
 		return out, err
 	}
@@ -45,7 +45,7 @@ func ask[Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi
 }
 
 // send sends a request and decodes the answer.
-func send[Out any](ctx context.Context, t target, r request) (out Out, err error) {
+func send[Out any](ctx context.Context, t serverAddress, r request) (out Out, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := t.do(ctx, r)
@@ -73,7 +73,7 @@ type request struct {
 
 // url returns the path and the query, with the reason of a change. It panics if the operation has no
 // parameter of a name.
-func (r request) url(t target) string {
+func (r request) url(t serverAddress) string {
 	for name := range r.query {
 		if !slices.ContainsFunc(r.call.Params, func(p adminapi.Param) bool { return p.InQuery() && p.Name == name }) {
 			panic("cli: " + r.call.ID + " has no parameter " + name)
@@ -94,7 +94,7 @@ func (r request) url(t target) string {
 }
 
 // do sends a request and returns the response. A status of 300 or more is an error.
-func (t target) do(ctx context.Context, r request) (*http.Response, error) {
+func (t serverAddress) do(ctx context.Context, r request) (*http.Response, error) {
 	c, err := t.client()
 	if err != nil {
 		return nil, err

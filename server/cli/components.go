@@ -173,7 +173,7 @@ func seeComponent(name string) string { return "`muster components list " + name
 // componentEnd is how --wait knows that an order for a component has ended.
 func componentEnd(name, failed string) upgradeEnd {
 	return upgradeEnd{
-		outcome: func(g adminapi.Agent, target string) (string, bool, bool) { return componentOutcome(g, name, target) },
+		outcome: func(g adminapi.Agent, to string) (string, bool, bool) { return componentOutcome(g, name, to) },
 		failed:  failed, see: seeComponent(name), seeFailed: seeComponent(name),
 	}
 }
@@ -183,7 +183,7 @@ func componentDone(name string, agents []awaited) string {
 }
 
 // componentOutcome is upgradeOutcome of a component. Its phase begins with its name.
-func componentOutcome(g adminapi.Agent, name, target string) (phase string, over, good bool) {
+func componentOutcome(g adminapi.Agent, name, to string) (phase string, over, good bool) {
 	i := slices.IndexFunc(g.Components, func(c adminapi.Component) bool { return deref(c.Name) == name })
 	if i < 0 {
 		return name + " is not reported", true, false
@@ -192,7 +192,7 @@ func componentOutcome(g adminapi.Agent, name, target string) (phase string, over
 	phase = name + " " + firstOf(componentUpgrade(c), "is "+firstOf(deref(c.Version), "not installed"))
 	switch {
 	case c.UpgradeStatus == nil:
-		return phase, true, deref(c.Version) == target
+		return phase, true, deref(c.Version) == to
 	case *c.UpgradeStatus == adminapi.ComponentUpgradeStarted:
 		if d := c.UpgradeDetails; d != nil && d.State == adminapi.UpgradeWatching {
 			phase = name + " " + describePhase(d) // without the seconds that are left

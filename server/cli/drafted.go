@@ -84,7 +84,7 @@ type reasoned[Item any] struct {
 func newReasoned[Item, Status, Preview any](a *client, d drafted[Item, Status, Preview], v reasoned[Item], more func(Item) string) *cobra.Command {
 	cmd := &cobra.Command{Use: v.name + " " + d.arg(), Short: v.short, Long: v.long}
 	return commanding(a, d, cmd, v.states, v.op, func(*cobra.Command, []string) (req adminapi.WhyRequest, err error) {
-		if v.needsWhy != "" && a.target.Why == "" {
+		if v.needsWhy != "" && a.server.Why == "" {
 			err = &usageError{errors.New("--why is missing: " + v.needsWhy)}
 		}
 		return req, err

@@ -66,7 +66,7 @@ func (a *client) followEvents(cmd *cobra.Command, last string) error {
 
 // readEvents writes the events after the last one until the stream ends, which is no error.
 func (a *client) readEvents(cmd *cobra.Command, last *string) error {
-	t, err := a.target.resolve()
+	t, err := a.server.resolve()
 	if err != nil {
 		return err
 	}

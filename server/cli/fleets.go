@@ -40,7 +40,7 @@ var warningHeader = regexp.MustCompile(`^299 \S+ (".*")$`)
 
 // fleetCall sends a request about objects of kind Fleet. text is an object in YAML, or nil.
 func (a *client) fleetCall(ctx context.Context, op *adminapi.Call, q url.Values, text []byte, name ...string) (got fleetAnswer, err error) {
-	t, err := a.target.resolve()
+	t, err := a.server.resolve()
 	if err != nil {
 		return got, err
 	}

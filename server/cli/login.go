@@ -28,7 +28,7 @@ folder, readable by you alone. The command prompts for the key, or reads it from
 		Example: `  muster login --url https://fleet.example.com:8221 --ca-pin sha256:5f2a…`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := a.target
+			t := a.server
 			t.URL, t.CAPin = firstOf(t.URL, os.Getenv("MUSTER_URL")), firstOf(t.CAPin, os.Getenv("MUSTER_CA_PIN"))
 			if t.URL == "" {
 				return &usageError{errors.New("--url is missing: pass the address that `muster server` printed")}

@@ -232,7 +232,7 @@ func (a *client) proofOf(ctx context.Context, archive string) (http.Header, erro
 
 func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, error) {
 	var got adminapi.PackageItem
-	t, err := a.target.resolve()
+	t, err := a.server.resolve()
 	if err != nil {
 		return got.Item, err
 	}

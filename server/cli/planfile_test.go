@@ -135,7 +135,7 @@ func TestPlanFileErrorsNameTheLine(t *testing.T) {
 }
 
 func TestNetworkErrorsSayWhatToDo(t *testing.T) {
-	server := target{URL: "https://fleet:8221"}
+	server := serverAddress{URL: "https://fleet:8221"}
 	for _, c := range []struct {
 		err  error
 		want string

@@ -92,12 +92,12 @@ embedded store.`,
 
 // migration is one run of `muster store migrate`.
 type migration struct {
-	client *client
-	cmd    *cobra.Command
-	config app.Config
-	opts   elastic.Options
-	path   string // of the embedded store
-	target string // described for messages
+	client      *client
+	cmd         *cobra.Command
+	config      app.Config
+	opts        elastic.Options
+	path        string // of the embedded store
+	destination string // described for messages
 
 	dryRun, restart, yes bool
 
@@ -159,7 +159,7 @@ func (m *migration) prepare() (err error) {
 	if _, err := os.Stat(m.path); err != nil {
 		return fmt.Errorf("there is no embedded store in %s: name the server's data folder with --data: %w", m.config.Data, err)
 	}
-	m.target = fmt.Sprintf("Elasticsearch at %s, indices %s*", strings.Join(es.Hosts, ", "), m.prefix())
+	m.destination = fmt.Sprintf("Elasticsearch at %s, indices %s*", strings.Join(es.Hosts, ", "), m.prefix())
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (m *migration) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out := moved{State: "planned", From: m.path, To: m.target}
+	out := moved{State: "planned", From: m.path, To: m.destination}
 	for _, c := range all {
 		out.Nouns = append(out.Nouns, movedNoun{Noun: c.Noun, Documents: c.Read})
 	}
@@ -281,7 +281,7 @@ func (m *migration) mayFill(ctx context.Context, id string, before *store.Moved)
 	case open && state.Source == id:
 		return false, nil
 	case open:
-		return false, fmt.Errorf("%s has an unfinished migration from another store (%s): choose another prefix, or delete that migration with --restart", m.target, state.From)
+		return false, fmt.Errorf("%s has an unfinished migration from another store (%s): choose another prefix, or delete that migration with --restart", m.destination, state.From)
 	case before != nil && state != nil && state.Source == id:
 		return true, m.client.show(m.cmd.OutOrStdout(), moved{State: "moved", From: m.path, To: before.To, Nouns: []movedNoun{}}, func(w io.Writer) {
 			fmt.Fprintf(w, "%s was moved to %s on %s already.\n", m.path, before.To, formatTime(before.At))
@@ -289,9 +289,9 @@ func (m *migration) mayFill(ctx context.Context, id string, before *store.Moved)
 	case before != nil:
 		return false, fmt.Errorf("%s was moved to %s on %s: to move it once more, remove its mark with `muster store unmark --data %s`", m.path, before.To, formatTime(before.At), m.config.Data)
 	case state != nil:
-		return false, fmt.Errorf("%s has a migration that was finished on %s, and servers may have used it since: choose another prefix, or delete these indices by hand", m.target, formatTime(*state.FinishedAt))
+		return false, fmt.Errorf("%s has a migration that was finished on %s, and servers may have used it since: choose another prefix, or delete these indices by hand", m.destination, formatTime(*state.FinishedAt))
 	case len(found.Documents) > 0:
-		return false, fmt.Errorf("%s already has documents of another installation: choose another prefix (store.elasticsearch.prefix)", m.target)
+		return false, fmt.Errorf("%s already has documents of another installation: choose another prefix (store.elasticsearch.prefix)", m.destination)
 	}
 	return false, nil
 }
@@ -333,15 +333,15 @@ func (m *migration) openSource(ctx context.Context) (s *sqlite.Store, owner bool
 // pass copies and, if it owns the source, compares both stores and ends the migration.
 func (m *migration) pass(ctx context.Context, from *sqlite.Store, to *elastic.Store, owner bool, state store.Migration) error {
 	if owner {
-		m.logf("copying %s to %s", m.path, m.target)
+		m.logf("copying %s to %s", m.path, m.destination)
 	} else {
-		m.logf("copying %s to %s while a server uses it", m.path, m.target)
+		m.logf("copying %s to %s while a server uses it", m.path, m.destination)
 	}
 	copied, err := migrate.Copy(ctx, from, to, m.progress("copied"))
 	if err != nil {
 		return err
 	}
-	out := moved{State: "copied", From: m.path, To: m.target}
+	out := moved{State: "copied", From: m.path, To: m.destination}
 	for i := range copied {
 		out.Nouns = append(out.Nouns, movedNoun{Noun: copied[i].Noun, Documents: copied[i].Read, Written: &copied[i].Written, Removed: &copied[i].Removed})
 	}
@@ -377,7 +377,7 @@ func (m *migration) pass(ctx context.Context, from *sqlite.Store, to *elastic.St
 	return different
 }
 
-// packages copies the archives of packages and the bytes of uploads into the target, where
+// packages copies the archives of packages and the bytes of uploads into the destination, where
 // every server finds them, and returns the names of those that are missing.
 func (m *migration) packages(ctx context.Context, from *sqlite.Store, to *elastic.Store) ([]string, error) {
 	data := to.PackageData()
@@ -396,11 +396,11 @@ func (m *migration) packages(ctx context.Context, from *sqlite.Store, to *elasti
 	return migrate.Packages(ctx, from, m.config.PackagesDir(), have, data.Put, m.progress("copied"))
 }
 
-// finish marks the source as moved before it releases the target. After a crash between
+// finish marks the source as moved before it releases the destination. After a crash between
 // the two no server can use either, until the command is run again.
 func (m *migration) finish(ctx context.Context, from *sqlite.Store, to *elastic.Store, state store.Migration) error {
 	now := time.Now().UTC()
-	if err := from.MarkMoved(ctx, store.Moved{To: m.target, At: now}); err != nil {
+	if err := from.MarkMoved(ctx, store.Moved{To: m.destination, At: now}); err != nil {
 		return err
 	}
 	state.FinishedAt = &now

@@ -182,14 +182,14 @@ func (m *upgradeMachine) Check(ctx context.Context, to string) error {
 	if err := m.checkConfig(ctx, l.Program(to)); err != nil {
 		return err
 	}
-	target, err := m.schemaOf(ctx, l, to)
-	if err != nil || target >= m.schema() {
+	schema, err := m.schemaOf(ctx, l, to)
+	if err != nil || schema >= m.schema() {
 		return err
 	}
 	if m.config.Store.Elasticsearch != nil {
-		return elastic.CheckDowngrade(target)
+		return elastic.CheckDowngrade(schema)
 	}
-	return sqlite.CheckDowngrade(target)
+	return sqlite.CheckDowngrade(schema)
 }
 
 // checkConfig has the program of another version check this server's configuration. Otherwise a key that it
@@ -316,8 +316,8 @@ func (m *upgradeMachine) Migrate(ctx context.Context, u fleet.ServerUpgrade) err
 	if l == nil {
 		return selfupgrade.NoMachine{}.Check(ctx, u.To)
 	}
-	target, err := m.schemaOf(ctx, l, u.To)
-	if err != nil || target == m.schema() {
+	schema, err := m.schemaOf(ctx, l, u.To)
+	if err != nil || schema == m.schema() {
 		return err
 	}
 	es := m.config.Store.Elasticsearch
@@ -330,16 +330,16 @@ func (m *upgradeMachine) Migrate(ctx context.Context, u fleet.ServerUpgrade) err
 		}
 	}
 	switch {
-	case target > m.schema():
+	case schema > m.schema():
 		return m.migrateBy(ctx, l.Program(u.To))
 	case es == nil:
-		return sqlite.Downgrade(ctx, filepath.Join(m.config.Data, storeFile), target)
+		return sqlite.Downgrade(ctx, filepath.Join(m.config.Data, storeFile), schema)
 	}
 	o, err := elasticOptions(es)
 	if err != nil {
 		return err
 	}
-	return elastic.Downgrade(ctx, o, target)
+	return elastic.Downgrade(ctx, o, schema)
 }
 
 // migrateBy has another program bring the schema to its own, with this server's

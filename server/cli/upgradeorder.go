@@ -106,7 +106,7 @@ func (u *upgradeOrder) run(a *client, cmd *cobra.Command, names []string) error 
 	if req.Version == "" {
 		return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
 	}
-	if (u.overFreeze || u.overExposure) && a.target.Why == "" {
+	if (u.overFreeze || u.overExposure) && a.server.Why == "" {
 		return errNoWhy
 	}
 	start, over, err := u.later.times(u.wait, time.Now())

@@ -18,14 +18,14 @@ import (
 
 // awaited is an agent whose upgrade or rollback --wait follows.
 type awaited struct {
-	id, host, target string
-	refused          string // why it does not start, empty if it does
+	id, host, to string
+	refused      string // why it does not start, empty if it does
 }
 
 func awaitUpgrade(p adminapi.UpgradePreview) []awaited {
 	var list []awaited
 	for _, i := range p.Items {
-		one := awaited{id: i.AgentId, host: i.Hostname, target: p.Version}
+		one := awaited{id: i.AgentId, host: i.Hostname, to: p.Version}
 		if !i.Will {
 			if i.Version == p.Version {
 				continue // it runs the version already
@@ -62,7 +62,7 @@ func (a *client) showNothingToDo(cmd *cobra.Command, p adminapi.UpgradePreview, 
 func awaitRollback(p adminapi.RollbackPreview) []awaited {
 	var list []awaited
 	for _, i := range p.Items {
-		one := awaited{id: i.AgentId, host: i.Hostname, target: deref(i.To)}
+		one := awaited{id: i.AgentId, host: i.Hostname, to: deref(i.To)}
 		if !i.Will {
 			one.refused = deref(i.Reason)
 		}
@@ -123,8 +123,8 @@ func (s *scheduleFlags) times(wait waitFlags, now time.Time) (start *time.Time, 
 
 // upgradeEnd is how --wait knows that an upgrade or a rollback has ended.
 type upgradeEnd struct {
-	// outcome describes it, and returns whether it is over and whether the target was reached.
-	outcome func(g adminapi.Agent, target string) (phase string, over, good bool)
+	// outcome describes it, and returns whether it is over and whether the version was reached.
+	outcome func(g adminapi.Agent, to string) (phase string, over, good bool)
 	// failed is what an agent is that did not reach it.
 	failed string
 	// see and seeFailed are the commands that show the agents, and those that failed.
@@ -134,8 +134,8 @@ type upgradeEnd struct {
 // agentEnd is that of an upgrade or a rollback of agents.
 func agentEnd(failed string) upgradeEnd {
 	unexplained := map[string]time.Time{} // agents that were rolled back, since when no reason is known
-	outcome := func(g adminapi.Agent, target string) (phase string, over, good bool) {
-		phase, over, good = upgradeOutcome(g, target)
+	outcome := func(g adminapi.Agent, to string) (phase string, over, good bool) {
+		phase, over, good = upgradeOutcome(g, to)
 		if reasonFollows(g) {
 			if unexplained[g.Id].IsZero() {
 				unexplained[g.Id] = time.Now()
@@ -157,7 +157,7 @@ func reasonFollows(g adminapi.Agent) bool {
 	return g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "" && g.Maker == nil
 }
 
-// waitFor waits for all agents, and returns an error unless each reaches its target.
+// waitFor waits for all agents, and returns an error unless each reaches its version.
 func (a *client) waitFor(cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) error {
 	failed, err := a.waitForUpgrades(cmd, agents, timeout, end)
 	if err == nil && failed > 0 {
@@ -169,15 +169,15 @@ func (a *client) waitFor(cmd *cobra.Command, agents []awaited, timeout time.Dura
 // waitForUpgrades prints each agent's phases as they change, until all upgrades have
 // ended. An upgrade ends with its watch, not with its acknowledgement: until then the
 // watcher can roll it back. While the server does not answer, it retries.
-// waitForUpgrades returns how many agents did not reach their target.
+// waitForUpgrades returns how many agents did not reach their version.
 func (a *client) waitForUpgrades(cmd *cobra.Command, agents []awaited, timeout time.Duration, end upgradeEnd) (failed int, err error) {
 	say := changes(cmd.ErrOrStderr())
 	waiting := map[string]string{} // agent id to its last phase
-	target, host := map[string]string{}, map[string]string{}
+	to, host := map[string]string{}, map[string]string{}
 	for _, one := range agents {
 		host[one.id] = firstOf(one.host, one.id)
 		if one.refused == "" {
-			waiting[one.id], target[one.id] = "", one.target
+			waiting[one.id], to[one.id] = "", one.to
 			continue
 		}
 		failed++
@@ -196,7 +196,7 @@ func (a *client) waitForUpgrades(cmd *cobra.Command, agents []awaited, timeout t
 				}
 				continue
 			}
-			phase, over, good := end.outcome(got.Item, target[id])
+			phase, over, good := end.outcome(got.Item, to[id])
 			waiting[id] = phase
 			if strings.HasPrefix(phase, watching) {
 				phase += " (for ten minutes by default)"
@@ -246,7 +246,7 @@ const watching = "watching "
 // upgradeOutcome describes the upgrade of an agent, and returns whether it is over and
 // whether it succeeded. The running version decides: a cancelled upgrade leaves no other
 // trace.
-func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good bool) {
+func upgradeOutcome(g adminapi.Agent, to string) (phase string, over, good bool) {
 	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
 	switch {
 	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
@@ -254,5 +254,5 @@ func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good b
 	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:
 		return phase, false, false
 	}
-	return phase, true, g.Agent.Version == target
+	return phase, true, g.Agent.Version == to
 }

@@ -55,7 +55,7 @@ func poll(cmd *cobra.Command, timeout time.Duration, look func(context.Context) 
 // fail again.
 func isFinal(err error) bool {
 	var refused *refusal
-	return errors.As(err, new(errTarget)) || errors.As(err, &refused) && refused.status < http.StatusInternalServerError
+	return errors.As(err, new(errServer)) || errors.As(err, &refused) && refused.status < http.StatusInternalServerError
 }
 
 // changes returns a function that prints a line with the time whenever the text about something, such

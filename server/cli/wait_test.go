@@ -17,7 +17,7 @@ func TestPollLooksUntilAnEnd(t *testing.T) {
 		away    = errors.New("nothing listens")
 		down    = &refusal{status: 503, message: "the store is away"}
 		refused = &refusal{status: 404, message: "there is no such rollout"}
-		nowhere = targetError(target{URL: "http://muster.example"})
+		nowhere = serverError(serverAddress{URL: "http://muster.example"})
 		late    = errors.New("late")
 		stopped = errors.New("stopped")
 	)
@@ -70,7 +70,7 @@ func TestPollLooksUntilAnEnd(t *testing.T) {
 	}
 }
 
-func targetError(t target) error {
+func serverError(t serverAddress) error {
 	_, err := t.client()
 	return err
 }

@@ -280,7 +280,7 @@ type Event struct {
 func (a *Agent) UpgradeEvent(component string) Event {
 	e, s := Event{Type: EventAgentUpgrade, Subject: a.ID}, a.Of(component)
 	values := map[string]any{
-		"version": s.Version, "action_id": s.UpgradeActionID, "target_version": s.UpgradeTarget,
+		"version": s.Version, "action_id": s.UpgradeActionID, "target_version": s.UpgradeTo,
 		"upgrade_status": s.UpgradeStatus, "upgrade_details": s.UpgradeDetails,
 	}
 	if component != "" {

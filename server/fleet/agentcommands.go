@@ -104,7 +104,7 @@ func (a *Agent) checkAble() error {
 func (a *Agent) checkIdle() error {
 	switch {
 	case a.Upgrading():
-		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTarget).unlessForced(CauseUpgrading)
+		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTo).unlessForced(CauseUpgrading)
 	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended():
 		return Errorf(Invalid, "agent %s is still being watched after its upgrade to %s", a.ID, a.UpgradeDetails.TargetVersion).unlessForced(CauseUpgrading)
 	}

@@ -140,7 +140,7 @@ func TestCommandsOfAgents(t *testing.T) {
 			a.StagedVersions = []string{}
 			a.Kept.Rollbacks = []agentapi.Rollback{{Version: "1.0.0", ValidUntil: now.Add(time.Hour)}}
 		}, fleet.Blocks{}, "upgrade rollback stage reassign tag unenroll", ""},
-		{"being upgraded", func(a *fleet.Agent) { a.UpgradeStartedAt, a.UpgradeTarget = &started, "1.2.0" }, fleet.Blocks{}, "reassign tag unenroll", "It is already being upgraded to 1.2.0."},
+		{"being upgraded", func(a *fleet.Agent) { a.UpgradeStartedAt, a.UpgradeTo = &started, "1.2.0" }, fleet.Blocks{}, "reassign tag unenroll", "It is already being upgraded to 1.2.0."},
 		{"unenrolled", func(a *fleet.Agent) { a.Active = false }, fleet.Blocks{}, "tag", "It is unenrolled."},
 		{"in a rollout", nil, fleet.Blocks{Rollout: "agent a1 belongs to the active rollout “spring” (r1)"}, "reassign tag", "It belongs to the active rollout “spring” (r1)."},
 		{"managed", nil, fleet.Blocks{Managed: true}, "", "It has a managed policy (is_managed): only who manages the policy changes its agents."},

@@ -631,7 +631,7 @@ func TestSubjectIsAgentOrComponent(t *testing.T) {
 	if agent.Version != "9.0.0" || agent.Upgrading() || agent.Busy() || !agent.Reported || agent.LastHealthyVersion != "8.0.0" {
 		t.Errorf("the agent is %+v", agent)
 	}
-	if web.Version != "2.4.0" || !web.Upgrading() || !web.Busy() || web.UpgradeActionID != "act" || web.UpgradeTarget != "2.5.0" || !web.Reported {
+	if web.Version != "2.4.0" || !web.Upgrading() || !web.Busy() || web.UpgradeActionID != "act" || web.UpgradeTo != "2.5.0" || !web.Reported {
 		t.Errorf("the component is %+v", web)
 	}
 	if none.Reported || none.Version != "" || none.Upgrading() || none.Busy() {

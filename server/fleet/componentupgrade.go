@@ -21,7 +21,7 @@ type Component struct {
 // Desired returns the version that the component is to run, as far as orders tell.
 func (c *Component) Desired() string {
 	if c.Upgrade.Upgrading() {
-		return c.Upgrade.UpgradeTarget
+		return c.Upgrade.UpgradeTo
 	}
 	return c.Version
 }
@@ -163,7 +163,7 @@ func (s *Subject) observeComponent(was string, now time.Time) bool {
 }
 
 func (s *Subject) observeNone(was string, now time.Time) bool {
-	there, onlyFiles := s.Version == s.UpgradeTarget, s.UpgradeFrom == s.UpgradeTarget
+	there, onlyFiles := s.Version == s.UpgradeTo, s.UpgradeFrom == s.UpgradeTo
 	switch {
 	case s.Upgrading() && onlyFiles && s.waitsForOthers():
 		return false // right after a start an agent reports no details
@@ -196,9 +196,9 @@ func putBack(d *agentapi.UpgradeDetails) bool {
 // one that was started is bad, unless only the configuration was to change. It reports whether the list
 // changed.
 func (u *Upgrade) noteFailed(now time.Time) bool {
-	f := FailedVersion{Version: u.UpgradeTarget, ActionID: u.UpgradeActionID, Reason: shortReason(cause(u.UpgradeDetails)), At: now}
+	f := FailedVersion{Version: u.UpgradeTo, ActionID: u.UpgradeActionID, Reason: shortReason(cause(u.UpgradeDetails)), At: now}
 	noted := slices.ContainsFunc(u.FailedVersions, func(old FailedVersion) bool { return old.Version == f.Version && old.ActionID == f.ActionID })
-	if noted || !wasStarted(u.UpgradeDetails) || u.UpgradeFrom == u.UpgradeTarget {
+	if noted || !wasStarted(u.UpgradeDetails) || u.UpgradeFrom == u.UpgradeTo {
 		return false
 	}
 	u.addFailed(f, maxFailedComponents)
@@ -305,7 +305,7 @@ func (a *Agent) checkComponentAble(name string) error {
 		return Errorf(Invalid, "agent %s reports no component %s: add it to the components of its policy %s", a.ID, name, a.PolicyID).Because(CauseNoComponent)
 	case s.Upgrading():
 		// An agent upgrades a component once at a time.
-		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", name, a.ID, s.UpgradeTarget, s.UpgradeActionID).Because(CauseUpgrading)
+		return Errorf(Invalid, "component %s of agent %s is already being upgraded to %s by action %s: wait, or cancel that", name, a.ID, s.UpgradeTo, s.UpgradeActionID).Because(CauseUpgrading)
 	}
 	return nil
 }

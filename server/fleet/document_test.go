@@ -101,8 +101,8 @@ func drawAgent(t *rapid.T) Agent {
 		case *[]FailedVersion:
 			*p = []FailedVersion{{Version: "1.1.0", ActionID: "act", Reason: drawText(t, name), At: now}}
 		case *map[string]ComponentUpgrade:
-			u := ComponentUpgrade{Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTarget: "2.5.0", UpgradeStartedAt: &now, UpgradeStatus: UpgradeStarted, UpgradeDetails: details}}
-			*p = map[string]ComponentUpgrade{"web": u, drawText(t, name): {Upgrade: Upgrade{UpgradeActionID: drawText(t, name+" action"), UpgradeTarget: "2.5.0"}}}
+			u := ComponentUpgrade{Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTo: "2.5.0", UpgradeStartedAt: &now, UpgradeStatus: UpgradeStarted, UpgradeDetails: details}}
+			*p = map[string]ComponentUpgrade{"web": u, drawText(t, name): {Upgrade: Upgrade{UpgradeActionID: drawText(t, name+" action"), UpgradeTo: "2.5.0"}}}
 		case **UndoneUpgrade:
 			*p = &UndoneUpgrade{ActionID: "before", To: "1.0.0", StartedAt: &now, Details: details}
 		case *agentapi.CheckinUpgrade:

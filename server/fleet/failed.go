@@ -79,7 +79,7 @@ func (a *Agent) lastFailed() (f FailedVersion, ok bool) {
 	default:
 		return f, false
 	}
-	return FailedVersion{Version: a.UpgradeTarget, ActionID: a.UpgradeActionID, Reason: cause(d)}, true
+	return FailedVersion{Version: a.UpgradeTo, ActionID: a.UpgradeActionID, Reason: cause(d)}, true
 }
 
 func shortReason(text string) string {

@@ -88,7 +88,7 @@ func TestFailedVersionsAreBounded(t *testing.T) {
 	var a Agent
 	for i := range 3 * maxFailedVersions {
 		version := "1." + string(rune('0'+i%10)) + "." + strings.Repeat("1", i/10+1)
-		a.UpgradeStatus, a.UpgradeTarget = UpgradeRolledBack, version
+		a.UpgradeStatus, a.UpgradeTo = UpgradeRolledBack, version
 		a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeRollback, Metadata: agentapi.UpgradeMetadata{Reason: strings.Repeat("ä", 4000)}}
 		if !a.rememberFailed(now) || a.rememberFailed(now) {
 			t.Fatalf("%s is not remembered once", version)

@@ -39,7 +39,7 @@ func (l LastSeen) Gap(listening, now time.Time) time.Duration {
 func (a *Agent) ObserveHealth(status string, gap time.Duration, now time.Time) (changed bool) {
 	if a.VersionSince == nil && a.Version != "" {
 		a.VersionSince, changed = &now, true
-		if a.UpgradedAt != nil && a.runsTarget() {
+		if a.UpgradedAt != nil && a.runsUpgradeTo() {
 			a.VersionSince = a.UpgradedAt
 		}
 	}
@@ -71,7 +71,7 @@ func (a *Agent) Stable() bool {
 	case a.UpgradeDetails != nil, a.SharedSince != nil, a.NewHostSince != nil: // the next check-in may be that of another host
 		return false
 	case a.Upgrading():
-		return !a.runsTarget()
+		return !a.runsUpgradeTo()
 	}
 	return a.Version == a.LastHealthyVersion
 }

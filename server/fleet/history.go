@@ -160,7 +160,7 @@ func (o *UpgradeOrder) record(agentID, component, actionID, from, to string, s P
 // of those that are under way, by component.
 func (a *Agent) LastUpgrades(now time.Time) []HistoryRecord {
 	var out []HistoryRecord
-	if a.UpgradeActionID != "" || a.UpgradeTarget != "" {
+	if a.UpgradeActionID != "" || a.UpgradeTo != "" {
 		out = append(out, a.lastRecord(a.ID, "", now))
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.ComponentUpgrades)) {
@@ -171,7 +171,7 @@ func (a *Agent) LastUpgrades(now time.Time) []HistoryRecord {
 
 // lastRecord returns the record of the upgrade, of an agent or of its component.
 func (u *Upgrade) lastRecord(agentID, component string, now time.Time) HistoryRecord {
-	r := u.record(agentID, component, u.UpgradeActionID, u.UpgradeFrom, u.UpgradeTarget, u.state(now), u.UpgradeDetails)
+	r := u.record(agentID, component, u.UpgradeActionID, u.UpgradeFrom, u.UpgradeTo, u.state(now), u.UpgradeDetails)
 	if u.UpgradeRollback {
 		r.Kind = HistoryRollback
 	}
@@ -249,7 +249,7 @@ func (a *Agent) undone() (r HistoryRecord, ok bool) {
 		return r, false
 	}
 	r = u.record(a.ID, "", u.ActionID, u.From, u.To, ProgressRolledBack, nil)
-	r.EndedAt, r.Code, r.Reason = a.UpgradedAt, agentapi.ReasonManual, cmp.Or(u.Reason, "an operator rolled it back to "+a.UpgradeTarget)
+	r.EndedAt, r.Code, r.Reason = a.UpgradedAt, agentapi.ReasonManual, cmp.Or(u.Reason, "an operator rolled it back to "+a.UpgradeTo)
 	r.Phases = append(slices.Clone(r.Phases), Phase{State: ProgressRolledBack, At: *a.UpgradedAt})
 	if u.Rollback {
 		r.Kind = HistoryRollback
@@ -261,7 +261,7 @@ func (a *Agent) undone() (r HistoryRecord, ok bool) {
 // Most writes change nothing of it.
 func (a *Agent) upgradesDiffer() bool {
 	was := a.read
-	return a.UpgradeActionID != was.UpgradeActionID || a.UpgradeTarget != was.UpgradeTarget || a.UpgradeStatus != was.UpgradeStatus ||
+	return a.UpgradeActionID != was.UpgradeActionID || a.UpgradeTo != was.UpgradeTo || a.UpgradeStatus != was.UpgradeStatus ||
 		!sameTime(a.UpgradedAt, was.UpgradedAt) || !sameTime(a.UpgradeEndedAt, was.UpgradeEndedAt) || !reflect.DeepEqual(a.UpgradeDetails, was.UpgradeDetails) ||
 		!reflect.DeepEqual(a.Undoes, was.Undoes) || !reflect.DeepEqual(a.ComponentUpgrades, was.ComponentUpgrades)
 }

@@ -302,7 +302,7 @@ func (a *Agent) progressOf(u *Upgrade, now time.Time) (p Progress, ok bool) {
 		return p, false
 	}
 	p = progress(s, &u.UpgradeOrder, u.UpgradeDetails, u.UpgradeStartedAt, a.LastActivity(), now)
-	p.Version, p.From, p.Rollback = u.UpgradeTarget, u.UpgradeFrom, u.UpgradeRollback
+	p.Version, p.From, p.Rollback = u.UpgradeTo, u.UpgradeFrom, u.UpgradeRollback
 	return p, true
 }
 
@@ -441,7 +441,7 @@ func (s *Subject) Stalled(now time.Time) (since time.Time, ok bool) {
 func (a *Agent) ComponentProgressAt(c *Component, now time.Time) (p Progress, ok bool) {
 	u, d := c.Upgrade, c.UpgradeDetails
 	if d != nil && d.ActionID != u.UpgradeActionID && !d.State.Ended() && !u.Upgrading() {
-		u = Upgrade{UpgradeTarget: d.TargetVersion, UpgradeFrom: c.Version, UpgradeStartedAt: &time.Time{}, UpgradeStatus: UpgradeStarted, UpgradeDetails: d}
+		u = Upgrade{UpgradeTo: d.TargetVersion, UpgradeFrom: c.Version, UpgradeStartedAt: &time.Time{}, UpgradeStatus: UpgradeStarted, UpgradeDetails: d}
 	}
 	return a.progressOf(&u, now)
 }

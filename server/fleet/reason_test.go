@@ -71,7 +71,7 @@ func TestVaguerReasonNeverReplacesAnEarlierOne(t *testing.T) {
 }
 
 func TestComponentKeepsTheReasonThatSaysMore(t *testing.T) {
-	u := Subject{Component: "web", Upgrade: &Upgrade{UpgradeActionID: "act", UpgradeTarget: "2.0.0", UpgradeFrom: "1.0.0"}}
+	u := Subject{Component: "web", Upgrade: &Upgrade{UpgradeActionID: "act", UpgradeTo: "2.0.0", UpgradeFrom: "1.0.0"}}
 	report := func(code, text string) *agentapi.UpgradeDetails {
 		return &agentapi.UpgradeDetails{
 			TargetVersion: "2.0.0", ActionID: "act", State: agentapi.UpgradeFailed,

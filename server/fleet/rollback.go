@@ -61,13 +61,13 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 	case a.checkShared() != nil:
 		return none, a.checkShared()
 	case a.Upgrading() && a.UpgradeRollback && a.UpgradeDetails == nil:
-		return none, Errorf(Invalid, "agent %s is already being rolled back to %s", a.ID, a.UpgradeTarget).Because(CauseUpgrading)
+		return none, Errorf(Invalid, "agent %s is already being rolled back to %s", a.ID, a.UpgradeTo).Because(CauseUpgrading)
 	}
 	if from, ok := a.watchedFrom(now); ok {
 		return agentapi.Rollback{Version: from}, nil
 	}
 	if a.Upgrading() {
-		return none, Errorf(Invalid, "agent %s is already being upgraded to %s: cancel that, or wait until it is watched", a.ID, a.UpgradeTarget).Because(CauseUpgrading)
+		return none, Errorf(Invalid, "agent %s is already being upgraded to %s: cancel that, or wait until it is watched", a.ID, a.UpgradeTo).Because(CauseUpgrading)
 	}
 	var latest agentapi.Rollback
 	for _, r := range a.Kept.Rollbacks {
@@ -97,7 +97,7 @@ func (a *Agent) CheckForward(to string) error {
 // false if none is being watched.
 func (a *Agent) watchedFrom(now time.Time) (from string, ok bool) {
 	d, w := a.UpgradeDetails, a.Watch
-	of := w != nil && w.ActionID == a.UpgradeActionID && w.To == a.UpgradeTarget
+	of := w != nil && w.ActionID == a.UpgradeActionID && w.To == a.UpgradeTo
 	switch {
 	case d != nil && d.State == agentapi.UpgradeWatching:
 	case of && a.Upgrading() && w.Stage == agentapi.BeaconWatching && w.Fresh(now):
@@ -109,20 +109,20 @@ func (a *Agent) watchedFrom(now time.Time) (from string, ok bool) {
 	if of {
 		from = w.From
 	}
-	return from, from != "" && from != a.UpgradeTarget
+	return from, from != "" && from != a.UpgradeTo
 }
 
 // BeginRollback marks the agent as being rolled back by an action.
-func (a *Agent) BeginRollback(actionID, target string, now time.Time) {
+func (a *Agent) BeginRollback(actionID, to string, now time.Time) {
 	var undoes *UndoneUpgrade
 	if from, ok := a.watchedFrom(now); ok {
 		undoes = &UndoneUpgrade{
-			ActionID: a.UpgradeActionID, From: from, To: a.UpgradeTarget,
+			ActionID: a.UpgradeActionID, From: from, To: a.UpgradeTo,
 			StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, Rollback: a.UpgradeRollback, Details: a.UpgradeDetails,
 			UpgradeOrder: a.UpgradeOrder,
 		}
 	}
-	a.BeginUpgrade(actionID, target, now)
+	a.BeginUpgrade(actionID, to, now)
 	a.UpgradeRollback, a.Undoes = true, undoes
 }
 
@@ -147,11 +147,11 @@ func (a *Agent) goingBack(d *agentapi.UpgradeDetails) (meant *agentapi.UpgradeDe
 	if !a.UpgradeRollback || d.ActionID == "" || d.ActionID != a.UpgradeActionID || a.Host().Maker != MakerElastic {
 		return d, false
 	}
-	if d.State.Ended() && a.runsTarget() {
+	if d.State.Ended() && a.runsUpgradeTo() {
 		return nil, true
 	}
 	going := *d
-	going.TargetVersion = a.UpgradeTarget
+	going.TargetVersion = a.UpgradeTo
 	if going.State == agentapi.UpgradeRollback {
 		going.State = agentapi.UpgradeRestarting
 	}
@@ -196,7 +196,7 @@ func (u *Upgrade) resume() {
 	if was == nil {
 		return
 	}
-	u.UpgradeActionID, u.UpgradeTarget, u.UpgradeFrom, u.UpgradeRollback = was.ActionID, was.To, was.From, was.Rollback
+	u.UpgradeActionID, u.UpgradeTo, u.UpgradeFrom, u.UpgradeRollback = was.ActionID, was.To, was.From, was.Rollback
 	u.UpgradeStartedAt, u.UpgradedAt, u.UpgradeStatus, u.UpgradeDetails = was.StartedAt, was.UpgradedAt, UpgradeNone, was.Details
 	if u.Upgrading() {
 		u.UpgradeStatus = UpgradeStarted
@@ -223,7 +223,7 @@ func (a *Agent) UpgradeResults(component string, now time.Time) []Result {
 	if u := a.Undoes; component == "" && u != nil && u.ActionID != "" && a.UpgradedAt != nil {
 		undone := Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: r.Hostname, Timestamp: now, Error: u.Reason, Outcome: true}
 		if undone.Error == "" {
-			undone.Error = "an operator rolled it back to " + a.UpgradeTarget
+			undone.Error = "an operator rolled it back to " + a.UpgradeTo
 		}
 		results = append(results, undone)
 	}

@@ -99,8 +99,8 @@ func watchedHost(t *testing.T) *host {
 	h.BeginRollback("back", "1.0.0", h.after(time.Minute).now)
 	h.checkin("1.1.0", agentapi.UpgradeWatching) // repeated until the rollback begins
 	h.want(UpgradeStarted, true)
-	if h.UpgradeActionID != "back" || h.UpgradeTarget != "1.0.0" {
-		t.Fatalf("under way is %s to %s", h.UpgradeActionID, h.UpgradeTarget)
+	if h.UpgradeActionID != "back" || h.UpgradeTo != "1.0.0" {
+		t.Fatalf("under way is %s to %s", h.UpgradeActionID, h.UpgradeTo)
 	}
 	return h
 }

@@ -80,10 +80,10 @@ func (s *Subject) Busy() bool {
 }
 
 // Left returns the version that the last upgrade ordered has left, unless it is under way:
-// its target, or what ran before if it failed. It is empty if that is not known, or is none.
+// the version it leads to, or what ran before if it failed. It is empty if that is not known, or is none.
 func (s *Subject) Left() string {
 	if s.UpgradedAt != nil {
-		return s.UpgradeTarget
+		return s.UpgradeTo
 	}
 	return s.UpgradeFrom
 }

@@ -17,7 +17,7 @@ import (
 
 // The states of an upgrade, of an agent or of a component, on its agent's document:
 //
-//	Begin ──► started ──► the target is there ──► watched ──► details gone: done
+//	Begin ──► started ──► the version is there ─► watched ──► details gone: done
 //	             │                                   │
 //	             ├─ FAILED reported, or acked with   └─ ROLLBACK reported: rolled_back
 //	             │  an error: failed
@@ -50,7 +50,7 @@ type Upgrade struct {
 	// upgrade.
 	UpgradeDetails  *agentapi.UpgradeDetails `json:"upgrade_details"`
 	UpgradeActionID string                   `json:"upgrade_action_id,omitempty"`
-	UpgradeTarget   string                   `json:"upgrade_target,omitempty"`
+	UpgradeTo       string                   `json:"upgrade_target,omitempty"`
 	// UpgradeFrom is the version that ran when it began; empty: none.
 	UpgradeFrom string `json:"upgrade_from,omitempty"`
 	UpgradeOrder
@@ -71,7 +71,7 @@ type ComponentUpgrade struct{ Upgrade }
 // componentDocument has the names. What it lacks of an Upgrade no component has.
 type componentDocument struct {
 	ActionID   string                   `json:"action_id"`
-	Target     string                   `json:"target_version"`
+	To         string                   `json:"target_version"`
 	From       string                   `json:"from_version,omitempty"`
 	StartedAt  *time.Time               `json:"upgrade_started_at,omitempty"`
 	UpgradedAt *time.Time               `json:"upgraded_at,omitempty"`
@@ -84,7 +84,7 @@ type componentDocument struct {
 // MarshalJSON writes it as documents have it.
 func (c ComponentUpgrade) MarshalJSON() ([]byte, error) {
 	return jsonv1.Marshal(componentDocument{
-		c.UpgradeActionID, c.UpgradeTarget, c.UpgradeFrom, c.UpgradeStartedAt, c.UpgradedAt, c.UpgradeStatus, c.UpgradeDetails, c.FailedVersions, c.UpgradeOrder,
+		c.UpgradeActionID, c.UpgradeTo, c.UpgradeFrom, c.UpgradeStartedAt, c.UpgradedAt, c.UpgradeStatus, c.UpgradeDetails, c.FailedVersions, c.UpgradeOrder,
 	})
 }
 
@@ -107,7 +107,7 @@ func (c *ComponentUpgrade) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func (c *ComponentUpgrade) read(d *componentDocument) {
 	c.Upgrade = Upgrade{
 		UpgradeStartedAt: d.StartedAt, UpgradedAt: d.UpgradedAt, UpgradeStatus: d.Status, UpgradeDetails: d.Details, UpgradeActionID: d.ActionID,
-		UpgradeTarget: d.Target, UpgradeFrom: d.From, UpgradeOrder: d.UpgradeOrder, FailedVersions: d.Failed,
+		UpgradeTo: d.To, UpgradeFrom: d.From, UpgradeOrder: d.UpgradeOrder, FailedVersions: d.Failed,
 	}
 }
 
@@ -119,23 +119,23 @@ func (ComponentUpgrade) Document() any { return componentDocument{} }
 func (u *Upgrade) Upgrading() bool { return u.UpgradeStartedAt != nil && u.UpgradedAt == nil }
 
 // begin replaces the upgrade by one of an action, from the version that runs, from start on.
-func (u *Upgrade) begin(actionID, target, from string, start time.Time) {
+func (u *Upgrade) begin(actionID, to, from string, start time.Time) {
 	*u = Upgrade{
-		UpgradeStartedAt: &start, UpgradeStatus: UpgradeStarted, UpgradeActionID: actionID, UpgradeTarget: target, UpgradeFrom: from,
+		UpgradeStartedAt: &start, UpgradeStatus: UpgradeStarted, UpgradeActionID: actionID, UpgradeTo: to, UpgradeFrom: from,
 		FailedVersions: u.FailedVersions, UpgradeOrder: UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}},
 	}
 }
 
 // BeginUpgrade marks the agent as being upgraded by an action from start on, which is in
 // the future for a scheduled upgrade.
-func (a *Agent) BeginUpgrade(actionID, target string, start time.Time) {
-	a.BeginOf("", actionID, target, start)
+func (a *Agent) BeginUpgrade(actionID, to string, start time.Time) {
+	a.BeginOf("", actionID, to, start)
 }
 
 // BeginOf is BeginUpgrade of a component, or of the agent itself if the name is empty.
-func (a *Agent) BeginOf(component, actionID, target string, start time.Time) {
+func (a *Agent) BeginOf(component, actionID, to string, start time.Time) {
 	s := a.Of(component)
-	s.begin(actionID, target, s.Version, start)
+	s.begin(actionID, to, s.Version, start)
 	a.setUpgrade(component, *s.Upgrade)
 }
 
@@ -184,7 +184,7 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 }
 
 // arrivedLate revokes a presumed failure, or a withdrawal that came too late, when the
-// target version begins to run after all.
+// version of the upgrade begins to run after all.
 func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	denied := d != nil && (d.State.Ended() || d.ActionID != a.UpgradeActionID)
 	if w := a.Watch; w != nil && w.Stage == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
@@ -193,7 +193,7 @@ func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	// The same version may have reached the host in another way, so after a
 	// cancellation only the agent's own details show that the upgrade continued.
 	wentOn := a.calledOff() && d != nil
-	if (a.UpgradeStatus == UpgradeFailed || wentOn) && a.runsTarget() && !denied {
+	if (a.UpgradeStatus == UpgradeFailed || wentOn) && a.runsUpgradeTo() && !denied {
 		a.done(now)
 	}
 }
@@ -218,11 +218,11 @@ func (a *Agent) beganOnHost(d *agentapi.UpgradeDetails) bool {
 		// Unless the server's own upgrade succeeded, the agent may repeat what it reported before.
 		return a.UpgradedAt != nil && a.UpgradeDetails == nil && !a.UpgradeRollback
 	case d.State.Ended():
-		return a.UpgradeTarget != d.TargetVersion
+		return a.UpgradeTo != d.TargetVersion
 	case a.UpgradeActionID != "":
 		return !a.Upgrading() // the server's own upgrade continues until it ends
 	}
-	followed := a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended() && a.UpgradeTarget == d.TargetVersion
+	followed := a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended() && a.UpgradeTo == d.TargetVersion
 	return !followed
 }
 
@@ -234,7 +234,7 @@ const silentWatch = 30 * time.Minute
 // rolledBackSilently reports whether an agent that now runs version, and reports no upgrade,
 // was rolled back by its watcher. Elastic's agents before 9.2 remove the watcher's report.
 func (a *Agent) rolledBackSilently(version string, now time.Time) bool {
-	return a.UpgradedAt != nil && now.Sub(*a.UpgradedAt) < silentWatch && a.runsTarget() && version == a.UpgradeFrom &&
+	return a.UpgradedAt != nil && now.Sub(*a.UpgradedAt) < silentWatch && a.runsUpgradeTo() && version == a.UpgradeFrom &&
 		a.Host().Maker == MakerElastic
 }
 
@@ -242,7 +242,7 @@ func (a *Agent) rolledBackSilently(version string, now time.Time) bool {
 func (a *Agent) endSilentRollback(why string) {
 	a.endBadly(UpgradeRolledBack)
 	a.UpgradeDetails = &agentapi.UpgradeDetails{
-		TargetVersion: a.UpgradeTarget, ActionID: a.UpgradeActionID, State: agentapi.UpgradeRollback,
+		TargetVersion: a.UpgradeTo, ActionID: a.UpgradeActionID, State: agentapi.UpgradeRollback,
 		Metadata: agentapi.UpgradeMetadata{ErrorMsg: why},
 	}
 }
@@ -250,7 +250,7 @@ func (a *Agent) endSilentRollback(why string) {
 func (a *Agent) observeNoDetails(now time.Time) bool {
 	d := a.UpgradeDetails
 	switch {
-	case a.Upgrading() && a.runsTarget():
+	case a.Upgrading() && a.runsUpgradeTo():
 		a.done(now)
 		return true
 	case d == nil:
@@ -284,10 +284,10 @@ func HostChanging(s agentapi.UpgradeState) bool {
 	return true
 }
 
-func (a *Agent) runsTarget() bool { return a.UpgradeTarget != "" && a.Version == a.UpgradeTarget }
+func (a *Agent) runsUpgradeTo() bool { return a.UpgradeTo != "" && a.Version == a.UpgradeTo }
 
 func (a *Agent) reached(now time.Time) bool {
-	if !a.Upgrading() || !a.runsTarget() {
+	if !a.Upgrading() || !a.runsUpgradeTo() {
 		return false
 	}
 	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus = nil, &now, UpgradeNone

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
-// host is an agent's document with the test's clock. An action is "act", its target
+// host is an agent's document with the test's clock. An action is "act", its version
 // 1.1.0, and the version before it 1.0.0, unless a test says otherwise.
 type host struct {
 	*testing.T
@@ -522,7 +522,7 @@ func TestLateReportOfSupersededUpgradeIsIgnored(t *testing.T) {
 		t.Errorf("it was a change: %+v", h.Agent)
 	}
 	h.want(UpgradeStarted, true)
-	if h.UpgradeActionID != "newer" || h.UpgradeTarget != before.UpgradeTarget || h.UpgradeDetails != nil {
+	if h.UpgradeActionID != "newer" || h.UpgradeTo != before.UpgradeTo || h.UpgradeDetails != nil {
 		t.Errorf("under way is %+v", h.Agent)
 	}
 }
@@ -533,8 +533,8 @@ func TestUpgradeStartedOnHost(t *testing.T) {
 		h.Version = "1.0.0"
 		h.after(time.Hour).checkinOf("", "1.0.0", agentapi.UpgradeDownloading)
 		h.want(UpgradeStarted, true)
-		if h.UpgradeTarget != "1.1.0" || h.UpgradeDetails == nil {
-			t.Fatalf("target is %q, details %+v", h.UpgradeTarget, h.UpgradeDetails)
+		if h.UpgradeTo != "1.1.0" || h.UpgradeDetails == nil {
+			t.Fatalf("target is %q, details %+v", h.UpgradeTo, h.UpgradeDetails)
 		}
 		started := *h.UpgradeStartedAt
 		h.after(time.Second).checkinOf("", "1.0.0", agentapi.UpgradeExtracting)
@@ -810,7 +810,7 @@ func (s *upgradeModel) end(t *rapid.T) {
 	if !a.Upgrading() {
 		return
 	}
-	target := a.UpgradeTarget
+	target := a.UpgradeTo
 	over := func(state agentapi.UpgradeState) *agentapi.UpgradeDetails {
 		return &agentapi.UpgradeDetails{ActionID: a.UpgradeActionID, TargetVersion: target, State: state}
 	}

@@ -27,12 +27,12 @@ func TestUpgradesAreStoredUnderTheirNames(t *testing.T) {
 	a := Agent{
 		ID: "a", EnrolledAt: at,
 		Upgrade: Upgrade{
-			UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, UpgradeActionID: "act", UpgradeTarget: "2.0.0", UpgradeFrom: "1.0.0",
+			UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, UpgradeActionID: "act", UpgradeTo: "2.0.0", UpgradeFrom: "1.0.0",
 			UpgradeOrder: order, UpgradeRollback: true, Undoes: &UndoneUpgrade{ActionID: "before", To: "2.0.0", UpgradeOrder: order}, FailedVersions: failed, UpgradeEndReported: true,
 		},
 		ComponentUpgrades: map[string]ComponentUpgrade{
-			"new": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTarget: "2.0.0"}},
-			"web": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTarget: "2.0.0", UpgradeFrom: "1.0.0", UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, FailedVersions: failed, UpgradeOrder: order}},
+			"new": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTo: "2.0.0"}},
+			"web": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTo: "2.0.0", UpgradeFrom: "1.0.0", UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, FailedVersions: failed, UpgradeOrder: order}},
 		},
 	}
 	doc, err := a.Encode()

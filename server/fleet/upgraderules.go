@@ -69,7 +69,7 @@ func (u *Upgrade) endBadly(s UpgradeStatus) {
 func (u *Upgrade) fail(msg string, phase agentapi.UpgradeState) {
 	u.endBadly(UpgradeFailed)
 	u.UpgradeDetails = &agentapi.UpgradeDetails{
-		TargetVersion: u.UpgradeTarget, ActionID: u.UpgradeActionID, State: agentapi.UpgradeFailed,
+		TargetVersion: u.UpgradeTo, ActionID: u.UpgradeActionID, State: agentapi.UpgradeFailed,
 		Metadata: agentapi.UpgradeMetadata{FailedState: phase, ErrorMsg: msg},
 	}
 }
@@ -283,7 +283,7 @@ func (s *Subject) observeAck(errText string, now time.Time) bool {
 		return s.cancelConfirmed(s.UpgradeActionID, now) // before the CANCEL itself is acknowledged
 	case !s.Upgrading():
 		// A check-in reported the reason first, or the upgrade was rolled back after
-		// the target had been reached: then the details follow.
+		// the version had been reached: then the details follow.
 		return false
 	}
 	s.fail(errText, s.phase())
@@ -335,7 +335,7 @@ func (s *Subject) reconcile(action *Action, result *Result, now time.Time) bool 
 	case result != nil && s.inLockstep():
 		return false // its host may wait for others; its rollout bounds that
 	case result != nil && s.withoutEffect(result.Timestamp, now):
-		if s.Component != "" && s.Version == s.UpgradeTarget {
+		if s.Component != "" && s.Version == s.UpgradeTo {
 			s.done(now)
 			return true
 		}
@@ -352,7 +352,7 @@ func (s *Subject) reconcile(action *Action, result *Result, now time.Time) bool 
 		// It has lost what it knew, and the component would count as being upgraded for ever.
 		s.presume(fmt.Sprintf("the action expired at %s, and the agent no longer reports the upgrade", at(*action.Expiration)))
 	case s.rolledBackUnseen(now):
-		s.fail(fmt.Sprintf("the watcher put %s back at %s, and the agent has not checked in since", s.UpgradeTarget, at(s.Watch.ReceivedAt)), s.phase())
+		s.fail(fmt.Sprintf("the watcher put %s back at %s, and the agent has not checked in since", s.UpgradeTo, at(s.Watch.ReceivedAt)), s.phase())
 	default:
 		return false
 	}
@@ -431,11 +431,11 @@ func (a *Agent) UpgradeResult(component string, now time.Time) (r Result, ok boo
 	case s.UpgradedAt == nil:
 		return Result{}, false // cancelled
 	case s.Component != "":
-		r.Message = s.Component + " upgraded to " + s.UpgradeTarget
+		r.Message = s.Component + " upgraded to " + s.UpgradeTo
 	case s.UpgradeRollback:
-		r.Message = "rolled back to " + s.UpgradeTarget
+		r.Message = "rolled back to " + s.UpgradeTo
 	default:
-		r.Message = "upgraded to " + s.UpgradeTarget
+		r.Message = "upgraded to " + s.UpgradeTo
 	}
 	return r, true
 }
@@ -448,9 +448,9 @@ func (s *Subject) noReason() string {
 	case s.Agent.Host().Maker != MakerElastic:
 		return ""
 	case s.UpgradeStatus == UpgradeRolledBack:
-		return "the agent rolled back from " + s.UpgradeTarget + " and gave no reason"
+		return "the agent rolled back from " + s.UpgradeTo + " and gave no reason"
 	}
-	return "the upgrade to " + s.UpgradeTarget + " failed, and the agent gave no reason"
+	return "the upgrade to " + s.UpgradeTo + " failed, and the agent gave no reason"
 }
 
 // OutcomeOf returns the result of the upgrade of an action, of the agent or of a component, by the

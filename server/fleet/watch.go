@@ -162,7 +162,7 @@ func (a *Agent) undoneByWatch(b agentapi.Beacon, now time.Time) bool {
 	switch {
 	case b.Stage == agentapi.BeaconRollbackFailed:
 		a.fail(b.Reason.Text, agentapi.UpgradeRollback)
-	case b.Stage == agentapi.BeaconRolledBack && b.Agent.Version == a.UpgradeTarget:
+	case b.Stage == agentapi.BeaconRolledBack && b.Agent.Version == a.UpgradeTo:
 		a.runs(b.Agent.Version, now)
 		a.reached(now)
 	default:
@@ -177,7 +177,7 @@ func (a *Agent) concernedBy(b agentapi.Beacon, now time.Time) bool {
 	switch {
 	case b.ActionID != "":
 		return b.ActionID == a.UpgradeActionID
-	case a.UpgradeActionID == "" && a.UpgradeTarget == b.To:
+	case a.UpgradeActionID == "" && a.UpgradeTo == b.To:
 		return true
 	case a.Upgrading():
 		return false // the server's own upgrade continues until it ends
@@ -188,7 +188,7 @@ func (a *Agent) concernedBy(b agentapi.Beacon, now time.Time) bool {
 }
 
 func (a *Agent) watchEnd(b agentapi.Beacon) (UpgradeStatus, *agentapi.UpgradeDetails) {
-	d := &agentapi.UpgradeDetails{TargetVersion: a.UpgradeTarget, ActionID: a.UpgradeActionID}
+	d := &agentapi.UpgradeDetails{TargetVersion: a.UpgradeTo, ActionID: a.UpgradeActionID}
 	d.Metadata.Reason, d.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
 	if b.Stage == agentapi.BeaconRollbackFailed {
 		d.State, d.Metadata.FailedState = agentapi.UpgradeFailed, agentapi.UpgradeRollback

@@ -34,7 +34,7 @@ func TestGridHasAllTargetsInOrder(t *testing.T) {
 	d.must(d.store.Targets().Create(t.Context(), targets))
 	for _, host := range []string{"zeta", "alpha"} {
 		a := document("id-"+host, "1.2.0", fleet.DefaultPolicyID, d.now)
-		a.UpgradeActionID, a.UpgradeTarget, a.UpgradedAt = "u1", "1.2.0", &ended
+		a.UpgradeActionID, a.UpgradeTo, a.UpgradedAt = "u1", "1.2.0", &ended
 		if host == "alpha" {
 			a.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: "1.2.0", ActionID: "u1", State: agentapi.UpgradeWatching}
 		}

@@ -618,7 +618,7 @@ const upgradingPage = 1000
 func UpgradingTo(ctx context.Context, agents Agents, component, version string) (map[string]bool, error) {
 	ids := map[string]bool{}
 	note := func(a *fleet.Agent) {
-		if s := a.Of(component); s.UpgradeTarget == version && s.Upgrading() {
+		if s := a.Of(component); s.UpgradeTo == version && s.Upgrading() {
 			ids[a.ID] = true
 		}
 	}

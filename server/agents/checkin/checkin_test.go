@@ -238,7 +238,7 @@ func TestCheckinOfTheTargetVersionEndsTheUpgrade(t *testing.T) {
 	w.checkin(agentapi.CheckinRequest{AckToken: token, LocalMeta: json.RawMessage(metadata("1.1.0")), UpgradeDetails: w.details(up, agentapi.UpgradeWatching)}).parked().leave()
 	a := w.agent()
 	if a.Version != "1.1.0" || a.Upgrading() || a.UpgradedAt == nil || a.UpgradeStatus != fleet.UpgradeNone {
-		t.Errorf("after the target checked in: version %s, status %q, upgraded at %v", a.Version, a.UpgradeStatus, a.UpgradedAt)
+		t.Errorf("after the new version checked in: version %s, status %q, upgraded at %v", a.Version, a.UpgradeStatus, a.UpgradedAt)
 	}
 	// The acknowledgement is lost; the result is there all the same.
 	r, err := w.store.Results().Get(t.Context(), up.ID, agentID)

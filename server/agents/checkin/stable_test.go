@@ -42,7 +42,7 @@ func TestCheckinChangesNoAgentInTheSameState(t *testing.T) {
 		a.UpgradeStatus = rapid.SampledFrom([]fleet.UpgradeStatus{fleet.UpgradeNone, fleet.UpgradeStarted, fleet.UpgradeFailed, fleet.UpgradeRolledBack}).Draw(t, "upgrade status")
 		a.UpgradeDetails = rapid.SampledFrom(details).Draw(t, "details")
 		a.UpgradeActionID = rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, "action")
-		a.UpgradeTarget = rapid.SampledFrom(versions).Draw(t, "target")
+		a.UpgradeTo = rapid.SampledFrom(versions).Draw(t, "upgrade to")
 		a.UpgradeEndReported = rapid.Bool().Draw(t, "end reported")
 		if rapid.Bool().Draw(t, "watched") {
 			stage := rapid.SampledFrom([]agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollbackFailed, agentapi.BeaconCommitted}).Draw(t, "stage")

@@ -34,7 +34,7 @@ func countedFleet(t *testing.T, s *apptest.Server, n int) []fleet.Agent {
 		case 5:
 			a.BeginUpgrade(fmt.Sprint("act-", i), "2.0.0", now.Add(-time.Minute))
 		case 6:
-			a.UpgradeStatus, a.UpgradeTarget, a.UpgradeStartedAt, a.UpgradedAt = fleet.UpgradeRolledBack, "2.0.0", &seen, &seen
+			a.UpgradeStatus, a.UpgradeTo, a.UpgradeStartedAt, a.UpgradedAt = fleet.UpgradeRolledBack, "2.0.0", &seen, &seen
 		case 7:
 			a.Version = ""
 		}

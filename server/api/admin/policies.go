@@ -621,11 +621,11 @@ func (h *Handlers) autoUpgradeStatus(c *gin.Context) error {
 			of(a.Version).Agents++
 		}
 		switch {
-		case a.UpgradeTarget == "":
+		case a.UpgradeTo == "":
 		case a.Upgrading():
-			of(a.UpgradeTarget).InProgressUpgradeAgents++
+			of(a.UpgradeTo).InProgressUpgradeAgents++
 		case a.UpgradeStatus == fleet.UpgradeFailed || a.UpgradeStatus == fleet.UpgradeRolledBack:
-			of(a.UpgradeTarget).FailedUpgradeAgents++
+			of(a.UpgradeTo).FailedUpgradeAgents++
 		}
 	})
 	if err != nil {

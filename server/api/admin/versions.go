@@ -18,7 +18,7 @@ func (h *Handlers) addVersions(ctx context.Context, agents []fleet.Agent, out []
 		a := &agents[i]
 		version := of[a.ID].desired
 		if version == "" && a.Upgrading() {
-			version = a.UpgradeTarget
+			version = a.UpgradeTo
 		}
 		if version == "" {
 			version = a.Version

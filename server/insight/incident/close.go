@@ -369,7 +369,7 @@ func (s *Service) anyTroubled(ctx context.Context, i *fleet.Incident, r *fleet.R
 func (s *Service) stillRolledBack(ctx context.Context, r release) (n int, err error) {
 	hosts, err := s.findRolledBack(ctx, r)
 	for i := range hosts {
-		if of := hosts[i].Of(r.component); of.UpgradeStatus == fleet.UpgradeRolledBack && of.UpgradeTarget == r.version && !of.Upgrading() {
+		if of := hosts[i].Of(r.component); of.UpgradeStatus == fleet.UpgradeRolledBack && of.UpgradeTo == r.version && !of.Upgrading() {
 			n++
 		}
 	}

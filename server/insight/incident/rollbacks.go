@@ -164,7 +164,7 @@ func (s *Service) rolledBackBefore(ctx context.Context) error {
 		return err
 	}
 	for _, a := range found {
-		r := release{"", a.UpgradeTarget}
+		r := release{"", a.UpgradeTo}
 		hosts[r] = append(hosts[r], a)
 	}
 	if found, err = s.find(ctx, componentsRolledBack, readAtOnce); err != nil {
@@ -172,7 +172,7 @@ func (s *Service) rolledBackBefore(ctx context.Context) error {
 	}
 	for _, a := range found {
 		for name, u := range a.ComponentUpgrades {
-			r := release{name, u.UpgradeTarget}
+			r := release{name, u.UpgradeTo}
 			hosts[r] = append(hosts[r], a)
 		}
 	}
@@ -193,7 +193,7 @@ func (s *Service) openRolledBack(ctx context.Context, r release, hosts []fleet.A
 	for i := range hosts {
 		of := hosts[i].Of(r.component)
 		f, ok := of.FailedBefore(r.version)
-		if !ok || of.UpgradeStatus != fleet.UpgradeRolledBack || of.UpgradeTarget != r.version {
+		if !ok || of.UpgradeStatus != fleet.UpgradeRolledBack || of.UpgradeTo != r.version {
 			continue // it has gone on since
 		}
 		names = append(names, of.Agent.Hostname())

@@ -23,10 +23,10 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	var target fleet.Action
+	var toCancel fleet.Action
 	if prepared != nil { // it is cancelled once it exists
-		target = prepared.Action
-	} else if target, err = s.Store.Actions().Get(ctx, actionID); err != nil {
+		toCancel = prepared.Action
+	} else if toCancel, err = s.Store.Actions().Get(ctx, actionID); err != nil {
 		return fleet.Action{}, err
 	}
 	counts, err := s.Store.Results().Counts(ctx, []string{actionID})
@@ -35,23 +35,23 @@ func (s *Service) cancel(ctx context.Context, actionID, actor, why string) (flee
 	}
 	now := s.Now.UTC()
 	if prepared == nil {
-		status := []Status{{Action: target, Counts: counts[actionID]}}
+		status := []Status{{Action: toCancel, Counts: counts[actionID]}}
 		if err := s.countProgress(ctx, status, now); err != nil {
 			return fleet.Action{}, err
 		}
-		err = target.CheckCancel(status[0].Counts, status[0].Stoppable(), now)
+		err = toCancel.CheckCancel(status[0].Counts, status[0].Stoppable(), now)
 	} else {
-		err = target.CheckCancelType()
+		err = toCancel.CheckCancelType()
 	}
 	if err != nil {
 		return fleet.Action{}, err
 	}
 	c := fleet.Action{
-		ID: fleet.CancelID(actionID), Type: agentapi.ActionCancel, CreatedAt: now, CreatedBy: actor, Expiration: target.Expiration,
+		ID: fleet.CancelID(actionID), Type: agentapi.ActionCancel, CreatedAt: now, CreatedBy: actor, Expiration: toCancel.Expiration,
 		Data: event.Data(agentapi.CancelData{TargetID: actionID}),
 	}
 	done, err := s.accept(ctx, []fleet.AcceptedOrder{{ID: c.ID, Kind: cancelKind, Action: c, AgentIDs: []string{}, Entry: fleet.AuditEntry{
-		ID: fleet.NewID(), At: now, Actor: actor, Verb: "action.cancel", Subject: actionID, Why: cmp.Or(why, audit.Why(ctx)), Text: actor + " cancelled the " + upgradeText(target),
+		ID: fleet.NewID(), At: now, Actor: actor, Verb: "action.cancel", Subject: actionID, Why: cmp.Or(why, audit.Why(ctx)), Text: actor + " cancelled the " + upgradeText(toCancel),
 	}}}, []step{{}})
 	if err != nil {
 		return fleet.Action{}, err
@@ -66,7 +66,7 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 	if err := s.waitUntilCreated(ctx, actionID); err != nil {
 		return fleet.Action{}, err
 	}
-	target, err := s.Store.Actions().Get(ctx, actionID)
+	toCancel, err := s.Store.Actions().Get(ctx, actionID)
 	if err != nil {
 		return fleet.Action{}, err
 	}
@@ -75,15 +75,15 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 		return fleet.Action{}, err
 	}
 	c := o.Action
-	c.Agents, c.Actioned = target.Agents, len(target.Agents)
+	c.Agents, c.Actioned = toCancel.Agents, len(toCancel.Agents)
 	if err = s.create(ctx, &c); fleet.KindOf(err) == fleet.Conflict { // it was cancelled before
 		c, err = s.Store.Actions().Get(ctx, c.ID)
 	}
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	if target.Type == agentapi.ActionUpgrade {
-		ids, err := s.Store.Agents().InOrder(ctx, target.Agents)
+	if toCancel.Type == agentapi.ActionUpgrade {
+		ids, err := s.Store.Agents().InOrder(ctx, toCancel.Agents)
 		if err != nil {
 			return fleet.Action{}, err
 		}
@@ -99,7 +99,7 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 		}
 	}
 	cancelled := fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: o.Action.CreatedBy}
-	s.Events.Publish(ctx, append([]fleet.Event{cancelled}, agentEvents(target)...)...)
+	s.Events.Publish(ctx, append([]fleet.Event{cancelled}, agentEvents(toCancel)...)...)
 	return c, nil
 }
 

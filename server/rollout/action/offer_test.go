@@ -129,7 +129,7 @@ func TestOffers(t *testing.T) {
 		if refused := w.offer(o); refused["a"] != nil || refused["other"] == nil {
 			t.Errorf("refused are %v", refused)
 		}
-		if a := w.agent("a"); !a.UpgradeRollback || a.UpgradeTarget != "1.0.0" || !w.action("r-g1-1").Upgrade().Rollback {
+		if a := w.agent("a"); !a.UpgradeRollback || a.UpgradeTo != "1.0.0" || !w.action("r-g1-1").Upgrade().Rollback {
 			t.Errorf("the mark is %+v", a)
 		}
 	})

@@ -48,7 +48,7 @@ func TestRollbackCreatesOneActionForEachVersion(t *testing.T) {
 		switch {
 		case v.Agent.ID != ids[i]:
 			t.Errorf("verdict %d is about %s", i, v.Agent.ID)
-		case v.Err == nil && (r != nil || !w.upgrading(ids[i]) || w.agent(ids[i]).UpgradeTarget != v.To.Version):
+		case v.Err == nil && (r != nil || !w.upgrading(ids[i]) || w.agent(ids[i]).UpgradeTo != v.To.Version):
 			t.Errorf("%s was to go back to %s: %v", ids[i], v.To.Version, r)
 		case v.Err != nil && (r == nil || r.Error != v.Err.Error()):
 			t.Errorf("%s was to be refused with %q, its result is %v", ids[i], v.Err, r)
@@ -204,7 +204,7 @@ func TestSupersededUpgradeDoesNotChangeTheNewerOne(t *testing.T) {
 	w.must(err)
 	w.ack("a", agentapi.AckEvent{ActionID: old.ID, Error: "superseded by the newer upgrade " + newer.ID})
 	a := w.agent("a")
-	if !a.Upgrading() || a.UpgradeActionID != newer.ID || a.UpgradeTarget != "1.2.0" || a.UpgradeDetails != nil {
+	if !a.Upgrading() || a.UpgradeActionID != newer.ID || a.UpgradeTo != "1.2.0" || a.UpgradeDetails != nil {
 		t.Errorf("the newer one is %+v", a)
 	}
 	if s := w.status(old); s.State != fleet.ActionFailed || len(s.Errors) != 1 {

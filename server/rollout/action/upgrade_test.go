@@ -70,7 +70,7 @@ func TestUpgradeMatchesItsPreview(t *testing.T) {
 		t.Errorf("verdicts are %v", verdicts)
 	}
 	a := w.agent("good")
-	if a.UpgradeActionID != up.ID || a.UpgradeTarget != "1.1.0" || a.UpgradeStatus != fleet.UpgradeStarted || !a.UpgradeStartedAt.Equal(w.now) {
+	if a.UpgradeActionID != up.ID || a.UpgradeTo != "1.1.0" || a.UpgradeStatus != fleet.UpgradeStarted || !a.UpgradeStartedAt.Equal(w.now) {
 		t.Errorf("the agent's mark is %+v", a)
 	}
 	if s := w.status(up); s.State != fleet.ActionInProgress || s.Counts.Failed != 4 || len(s.Errors) != 4 {

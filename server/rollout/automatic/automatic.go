@@ -299,9 +299,9 @@ func memberOf(a *fleet.Agent, required []fleet.RequiredVersion, catalog fleet.Ca
 	m := Member{ID: a.ID, Version: a.Version, Key: fleet.VersionKey(a.Version), Accepts: make([]bool, len(required))}
 	switch {
 	case a.Upgrading():
-		m.Going = a.UpgradeTarget
+		m.Going = a.UpgradeTo
 	case a.UpgradeStatus == fleet.UpgradeFailed || a.UpgradeStatus == fleet.UpgradeRolledBack:
-		m.Failed = a.UpgradeTarget
+		m.Failed = a.UpgradeTo
 	}
 	for i, v := range required {
 		m.Accepts[i] = a.CheckUpgrade(fleet.UpgradeRequest{Version: v.Version}, catalog) == nil

@@ -147,7 +147,7 @@ func TestHostsWhereTheVersionFailedAreLeftOut(t *testing.T) {
 	w := newWorld(t, 4)
 	a, err := w.db.Agents().Get(t.Context(), "a00")
 	w.must(err)
-	a.FailedVersions, a.UpgradeTarget, a.UpgradeStatus = []fleet.FailedVersion{{Version: "1.1.0", At: now}}, "1.1.0", fleet.UpgradeRolledBack
+	a.FailedVersions, a.UpgradeTo, a.UpgradeStatus = []fleet.FailedVersion{{Version: "1.1.0", At: now}}, "1.1.0", fleet.UpgradeRolledBack
 	_, err = w.db.Agents().Update(t.Context(), a)
 	w.must(err)
 	w.must(w.Round(t.Context()))

@@ -88,7 +88,7 @@ func lacks(s *fleet.Subject, c agentapi.PolicyComponent, version string) bool {
 		return s.UpgradeStatus == fleet.UpgradeNone
 	}
 	_, failed := s.FailedBefore(version)
-	failed = failed || s.UpgradeStatus != fleet.UpgradeNone && s.UpgradeTarget == version
+	failed = failed || s.UpgradeStatus != fleet.UpgradeNone && s.UpgradeTo == version
 	return s.HeldBy(c) && !failed && !s.Stuck()
 }
 

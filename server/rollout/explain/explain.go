@@ -427,7 +427,7 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 	}
 	ours := t.ActionID != "" && s.UpgradeActionID == t.ActionID
 	if s.Upgrading() && !ours {
-		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", s.UpgradeTarget), Since: s.UpgradeStartedAt})
+		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", s.UpgradeTo), Since: s.UpgradeStartedAt})
 	}
 	if d := s.UpgradeDetails; d != nil && ours {
 		links = append(links, Reason{Text: detailWords(d), Since: s.UpgradeStartedAt, Until: d.Metadata.ScheduledAt})

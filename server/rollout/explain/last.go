@@ -50,40 +50,40 @@ func lastOf(s *fleet.Subject, l Last) lastUpgrade {
 	}
 	switch {
 	case s.Upgrading():
-		last := say(s.UpgradeStartedAt, "%s is being upgraded from %s to %s %s", name, cmp.Or(s.UpgradeFrom, "no version"), s.UpgradeTarget, by)
+		last := say(s.UpgradeStartedAt, "%s is being upgraded from %s to %s %s", name, cmp.Or(s.UpgradeFrom, "no version"), s.UpgradeTo, by)
 		if s.UpgradeDetails != nil {
 			last.Text += phaseWords(string(s.UpgradeDetails.State))
 		}
 		last.open = true
 		return last
-	case s.UpgradeTarget == "" && (s.Component == "" || s.Version == ""):
+	case s.UpgradeTo == "" && (s.Component == "" || s.Version == ""):
 		return lastUpgrade{}
-	case s.UpgradeTarget == "":
+	case s.UpgradeTo == "":
 		last := say(s.VersionSince, "%s, and the server has ordered no upgrade of it: it was installed on its host, or before the agent enrolled", runs)
 		last.onHost = true
 		return last
 	case s.Version != s.Left() && (s.Left() != "" || s.Component != "") && !s.Stuck():
-		last := say(s.VersionSince, "%s, which no order of the server brought there: it was changed on its host; the last order, %s, was of %s", runs, order, s.UpgradeTarget)
+		last := say(s.VersionSince, "%s, which no order of the server brought there: it was changed on its host; the last order, %s, was of %s", runs, order, s.UpgradeTo)
 		last.onHost = true
 		return last
 	case s.UpgradedAt != nil && s.UpgradeFrom == "":
-		return say(s.UpgradedAt, "%s was installed in version %s %s", name, s.UpgradeTarget, by)
-	case s.UpgradedAt != nil && s.UpgradeFrom == s.UpgradeTarget:
-		return say(s.UpgradedAt, "%s was installed again in version %s %s", name, s.UpgradeTarget, by)
+		return say(s.UpgradedAt, "%s was installed in version %s %s", name, s.UpgradeTo, by)
+	case s.UpgradedAt != nil && s.UpgradeFrom == s.UpgradeTo:
+		return say(s.UpgradedAt, "%s was installed again in version %s %s", name, s.UpgradeTo, by)
 	case s.UpgradedAt != nil:
 		verb := "upgraded"
-		if less, err := manifest.CompareVersions(s.UpgradeTarget, s.UpgradeFrom); err == nil && less < 0 {
+		if less, err := manifest.CompareVersions(s.UpgradeTo, s.UpgradeFrom); err == nil && less < 0 {
 			verb = "brought back"
 		}
-		return say(s.UpgradedAt, "%s was %s from %s to %s %s", name, verb, s.UpgradeFrom, s.UpgradeTarget, by)
+		return say(s.UpgradedAt, "%s was %s from %s to %s %s", name, verb, s.UpgradeFrom, s.UpgradeTo, by)
 	}
 	since := l.since()
-	last := say(since, "%s: its upgrade to %s, %s, was cancelled", runs, s.UpgradeTarget, order)
+	last := say(since, "%s: its upgrade to %s, %s, was cancelled", runs, s.UpgradeTo, order)
 	switch s.UpgradeStatus {
 	case fleet.UpgradeRolledBack:
-		last = say(since, "%s: its upgrade to %s, %s, was undone by its host: %s", runs, s.UpgradeTarget, order, causeWords(s.UpgradeDetails))
+		last = say(since, "%s: its upgrade to %s, %s, was undone by its host: %s", runs, s.UpgradeTo, order, causeWords(s.UpgradeDetails))
 	case fleet.UpgradeFailed:
-		last = say(since, "%s: its upgrade to %s, %s, failed: %s", runs, s.UpgradeTarget, order, causeWords(s.UpgradeDetails))
+		last = say(since, "%s: its upgrade to %s, %s, failed: %s", runs, s.UpgradeTo, order, causeWords(s.UpgradeDetails))
 	}
 	last.open = s.UpgradeStatus == fleet.UpgradeRolledBack || s.UpgradeStatus == fleet.UpgradeFailed
 	return last
@@ -142,7 +142,7 @@ func command(s *fleet.Subject, version string) string {
 func (l lastUpgrade) withNext(s *fleet.Subject, wanted string, c fleet.Catalog, now time.Time) lastUpgrade {
 	again := wanted
 	if l.open && !l.onHost {
-		again = s.UpgradeTarget
+		again = s.UpgradeTo
 	}
 	how := ""
 	if again != "" && again != s.Version {
@@ -206,7 +206,7 @@ func (l lastUpgrade) later(s *fleet.Subject, t *fleet.Target, by Last) bool {
 	switch {
 	case l.onHost:
 		return s.OnHost() != nil || t.OfferedAt != nil || s.Version != t.From
-	case s.UpgradeTarget == "" || s.UpgradeActionID != "" && (t.ActionID == s.UpgradeActionID || slices.Contains(t.ActionIDs, s.UpgradeActionID)):
+	case s.UpgradeTo == "" || s.UpgradeActionID != "" && (t.ActionID == s.UpgradeActionID || slices.Contains(t.ActionIDs, s.UpgradeActionID)):
 		return false
 	case by.Action != nil && t.EndedAt != nil:
 		return by.Action.CreatedAt.After(*t.EndedAt)

@@ -145,7 +145,7 @@ func (c *assessment) inFlight() {
 		c.verify()
 		return
 	case !c.ours():
-		c.move(fleet.TargetFailed, fleet.WhyLostTarget, fmt.Sprintf("another action took the agent over, to %s", cmp.Or(c.subject.UpgradeTarget, c.subject.Version)))
+		c.move(fleet.TargetFailed, fleet.WhyLostTarget, fmt.Sprintf("another action took the agent over, to %s", cmp.Or(c.subject.UpgradeTo, c.subject.Version)))
 		return
 	case c.State == fleet.TargetVerifying && !c.undoing():
 		c.left()

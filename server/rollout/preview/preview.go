@@ -263,7 +263,7 @@ func (s *builder) verdict(a *plan.Candidate, subject *fleet.Subject) (code fleet
 	}
 	changes := digest != "" && digest != subject.RenderedSHA256()
 	switch {
-	case subject.Version == p.Version && !changes && (!subject.Upgrading() || subject.UpgradeTarget == p.Version):
+	case subject.Version == p.Version && !changes && (!subject.Upgrading() || subject.UpgradeTo == p.Version):
 		return fleet.WhySame, fmt.Sprintf("runs %s already", p.Version), nil
 	case p.SourceVersion != "" && subject.Version != p.SourceVersion:
 		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(subject.Version), p.SourceVersion), nil

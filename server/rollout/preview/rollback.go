@@ -73,7 +73,7 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 		to = t.From
 	}
 	// It runs the version, and is being upgraded to another, or may be though that was called off.
-	away := (subject.Upgrading() || subject.MayGoOn(s.now)) && subject.UpgradeTarget != to
+	away := (subject.Upgrading() || subject.MayGoOn(s.now)) && subject.UpgradeTo != to
 	left, gone := a.Left()
 	switch {
 	case gone:

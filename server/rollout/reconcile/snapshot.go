@@ -247,7 +247,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 // has reports whether the target's version runs and stays, with the configuration that it was
 // to get.
 func has(s *fleet.Subject, t *fleet.Target) bool {
-	stays := !s.Upgrading() || s.UpgradeTarget == t.To
+	stays := !s.Upgrading() || s.UpgradeTo == t.To
 	return s.Version == t.To && stays && (t.Config == "" || t.Config == s.RenderedSHA256())
 }
 

@@ -188,19 +188,19 @@ func (c *client) resolveOwnConflicts(ctx context.Context, op string, list []writ
 
 // encode returns the lines of a write in a bulk request.
 func (c *client) encode(w write) ([]byte, error) {
-	type target struct {
+	type header struct {
 		Index string `json:"_index"`
 		ID    string `json:"_id,omitempty"`
 		Seq   *int64 `json:"if_seq_no,omitempty"`
 		Term  int64  `json:"if_primary_term,omitempty"`
 	}
-	t := target{Index: c.name(w.key.index), ID: w.key.id}
+	h := header{Index: c.name(w.key.index), ID: w.key.id}
 	if w.guard != (guard{}) {
-		t.Seq, t.Term = &w.guard.seq, w.guard.term
+		h.Seq, h.Term = &w.guard.seq, w.guard.term
 	}
 	var lines bytes.Buffer
 	enc := json.NewEncoder(&lines) // ends each value with a line break, as required
-	err := enc.Encode(map[verb]target{w.verb: t})
+	err := enc.Encode(map[verb]header{w.verb: h})
 	switch {
 	case err != nil || w.verb == remove:
 	case w.verb == update:

@@ -35,7 +35,7 @@ type Step struct {
 type Copied struct {
 	Noun    string `json:"noun"`
 	Read    int    `json:"read"`
-	Written int    `json:"written"` // missing or different in the target
+	Written int    `json:"written"` // missing or different in the destination
 	Removed int    `json:"removed"`
 }
 

@@ -102,7 +102,7 @@ func copySettings(ctx context.Context, m *mover) error {
 
 func eachSetting(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
 	return s.Settings().Each(ctx, func(name string, v []byte) {
-		if name != store.GenerationSetting { // the target has its own
+		if name != store.GenerationSetting { // the destination has its own
 			f(name, 0, v)
 		}
 	})
@@ -368,8 +368,8 @@ func copyEvents(ctx context.Context, m *mover) error {
 	return retry(ctx, func() error { return m.to.SkipEvents(ctx, last) })
 }
 
-// firstEvent returns the Seq of the oldest event. The target may still have older events,
-// which the source has trimmed since they were copied. They are not compared, and the target
+// firstEvent returns the Seq of the oldest event. The destination may still have older events,
+// which the source has trimmed since they were copied. They are not compared, and the destination
 // trims them later: deleting them now would use up sequence numbers.
 func firstEvent(ctx context.Context, from store.Store) (int64, error) {
 	first, last, err := from.Events().Bounds(ctx)

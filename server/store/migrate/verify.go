@@ -99,18 +99,18 @@ func forgotten(ctx context.Context, from, to store.Store) ([]Compared, error) {
 	if err != nil {
 		return nil, err
 	}
-	target, err := to.Contents(ctx)
+	destination, err := to.Contents(ctx)
 	if err != nil {
 		return nil, err
 	}
 	names := maps.Clone(source)
-	maps.Copy(names, target)
+	maps.Copy(names, destination)
 	for _, kind := range store.Kinds() {
 		delete(names, kind.Name)
 	}
 	var out []Compared
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		out = append(out, Compared{Noun: name, From: source[name], To: target[name], FromDigest: new(digest).String(), ToDigest: new(digest).String(), Differs: "a document of a kind that this version does not know", forgotten: true})
+		out = append(out, Compared{Noun: name, From: source[name], To: destination[name], FromDigest: new(digest).String(), ToDigest: new(digest).String(), Differs: "a document of a kind that this version does not know", forgotten: true})
 	}
 	return out, nil
 }

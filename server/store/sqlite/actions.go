@@ -32,7 +32,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	}
 	id, expiration, cancelled := a.ID, fromTimePtr(a.Expiration), fromTimePtr(a.CancelledAt)
 	kind, created := string(a.Type), fromTime(a.CreatedAt)
-	targets, err := newActionTargets(a)
+	agents, err := newActionAgents(a)
 	if err != nil {
 		return 0, err
 	}
@@ -48,24 +48,24 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		return seq, targets.write(t, seq, expiration)
+		return seq, agents.write(t, seq, expiration)
 	})
 }
 
 // actionTargets are the agents of an action in the form the tables store: as lists if they
 // are many, otherwise as one JSON list.
-type actionTargets struct {
+type actionAgents struct {
 	lists []actionList
 	all   string
 }
 
 type actionList struct{ first, agents string }
 
-func newActionTargets(a fleet.Action) (actionTargets, error) {
+func newActionAgents(a fleet.Action) (actionAgents, error) {
 	// Sorted as the clustered key is, so that adjacent rows share pages. Not nil, which
 	// encodes as null, and json_each returns one row for it.
 	ids := slices.Compact(fleet.SortedIDs(a.Agents))
-	var out actionTargets
+	var out actionAgents
 	var err error
 	if len(ids) < listedFrom {
 		out.all, err = encode("agents of action", a.ID, ids)
@@ -81,7 +81,7 @@ func newActionTargets(a fleet.Action) (actionTargets, error) {
 	return out, nil
 }
 
-func (a actionTargets) write(t *tx, seq int64, expiration any) error {
+func (a actionAgents) write(t *tx, seq int64, expiration any) error {
 	if len(a.lists) == 0 {
 		_, err := t.exec(`INSERT INTO action_targets (agent_id, seq) SELECT value, ? FROM json_each(?)`, seq, a.all)
 		return err

@@ -35,12 +35,12 @@ func fullAgent(id string) fleet.Agent {
 	a.LocalMetadata = json.RawMessage(`{"host": {"hostname": "db-1"}, "elastic": {"agent": {"upgradeable": true}}, "n": 12345678901234}`)
 	a.UserMetadata = json.RawMessage(`{"rack": "<4>"}`)
 	a.Components = json.RawMessage(`[{"id":"logs","status":"HEALTHY"}]`)
-	a.ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {Upgrade: fleet.Upgrade{UpgradeActionID: "web-act", UpgradeTarget: "2.5.0", UpgradeFrom: "2.4.0", UpgradeStartedAt: atPtr(time.Hour), UpgradeStatus: fleet.UpgradeStarted}}}
+	a.ComponentUpgrades = map[string]fleet.ComponentUpgrade{"web": {Upgrade: fleet.Upgrade{UpgradeActionID: "web-act", UpgradeTo: "2.5.0", UpgradeFrom: "2.4.0", UpgradeStartedAt: atPtr(time.Hour), UpgradeStatus: fleet.UpgradeStarted}}}
 	a.ComponentActions, a.ComponentsSince = []string{"web-act"}, atPtr(time.Hour)
 	a.UnhealthyReason = []string{"output", "other"}
 	a.Tags = []string{"prod", "db"}
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
-	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
+	a.UpgradeActionID, a.UpgradeTo, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
 	a.UpgradeOrder = fleet.UpgradeOrder{
 		UpgradeBy: "ann", UpgradeRollout: &fleet.OrderRollout{ID: "r", Name: "web"}, UpgradeWhy: "it is late", UpgradeEndedAt: atPtr(4 * time.Minute), UpgradeEndText: "It left.",
 		UpgradePhases: []fleet.Phase{{State: fleet.ProgressSent, At: at(3 * time.Minute)}, {State: fleet.ProgressScheduled, At: at(4 * time.Minute), Text: "no route"}},

@@ -10,7 +10,7 @@ import (
 
 // The descriptor limit of the server's process is checked before anything is started.
 func TestMoreAgentsThanTheServerCanHoldAreRefused(t *testing.T) {
-	o := Options{Target: Target{Start: true}, Agents: agentsPerServer() + 1}
+	o := Options{LoadedServer: LoadedServer{Start: true}, Agents: agentsPerServer() + 1}
 	if err := o.check(); err == nil || !strings.Contains(err.Error(), "--agents") || !strings.Contains(err.Error(), fmt.Sprint("at most ", agentsPerServer())) {
 		t.Errorf("the error is %v, want one that names the largest number of agents", err)
 	}

@@ -19,7 +19,7 @@ import (
 // Options configure a run. Agents is required; for the zero value of the others the
 // constants below have defaults.
 type Options struct {
-	Target
+	LoadedServer
 	Agents int
 	// HTTP2 is the share of the agents that speak HTTP/2, 0 to 1.
 	HTTP2 float64

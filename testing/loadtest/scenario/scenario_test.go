@@ -33,17 +33,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// target returns a server in this process.
-func target(s *apptest.Server) scenario.Target {
-	return scenario.Target{
+// loaded returns a server in this process.
+func loaded(s *apptest.Server) scenario.LoadedServer {
+	return scenario.LoadedServer{
 		Server: s.AgentURL, CAFile: s.CAFile, EnrollmentToken: s.Token,
 		AdminURL: s.AdminURL, AdminKey: s.AdminKey, PID: os.Getpid(),
 	}
 }
 
 // small returns the options of a run of a second or two.
-func small(t scenario.Target) scenario.Options {
-	return scenario.Options{Target: t, Agents: 50, Ramp: 1000, Hold: time.Second, Rounds: 2, Singles: 5}
+func small(t scenario.LoadedServer) scenario.Options {
+	return scenario.Options{LoadedServer: t, Agents: 50, Ramp: 1000, Hold: time.Second, Rounds: 2, Singles: 5}
 }
 
 // figures returns the names of a scenario's figures.
@@ -72,7 +72,7 @@ func TestEveryScenarioReportsFigures(t *testing.T) {
 	t.Parallel() // the tests mostly wait
 	s := apptest.Start(t)
 	names := scenario.Names[:len(scenario.Names)-1] // restart is below
-	o := small(target(s))
+	o := small(loaded(s))
 	o.HTTP2, o.Progress = 0.04, t.Output()
 	table, err := scenario.Run(t.Context(), o, names...)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestEveryScenarioReportsFigures(t *testing.T) {
 func TestRunStartsServerAndProfilesAllProcesses(t *testing.T) {
 	t.Parallel() // the tests mostly wait
 	var progress bytes.Buffer
-	o := small(scenario.Target{Start: true})
+	o := small(scenario.LoadedServer{Start: true})
 	o.Agents, o.Rounds, o.PerProcess, o.Progress = 30, 1, 20, &progress
 	o.Profiles = filepath.Join(t.TempDir(), "profiles")
 	names := []string{"behind", "checkins", "restart"}
@@ -167,7 +167,7 @@ func TestRunStartsServerAndProfilesAllProcesses(t *testing.T) {
 
 func TestRunEndsWhenItsContextIsCanceled(t *testing.T) {
 	s := apptest.Start(t)
-	o := small(target(s))
+	o := small(loaded(s))
 	o.Hold = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Progress = callOnText("parked for", cancel)
@@ -196,28 +196,28 @@ func (w *textWatcher) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestTargetsOnOtherMachinesAreRefused(t *testing.T) {
-	good := scenario.Target{Server: "https://127.0.0.1:8220", CAFile: "ca.crt", EnrollmentToken: "t", AdminURL: "https://localhost:8221", AdminKey: "k"}
+func TestServersOnOtherMachinesAreRefused(t *testing.T) {
+	good := scenario.LoadedServer{Server: "https://127.0.0.1:8220", CAFile: "ca.crt", EnrollmentToken: "t", AdminURL: "https://localhost:8221", AdminKey: "k"}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*scenario.Target)
+		change func(*scenario.LoadedServer)
 		want   string
 	}{
-		"another machine":        {func(o *scenario.Target) { o.Server = "https://192.0.2.1:8220" }, "--i-own-this-server"},
-		"a name":                 {func(o *scenario.Target) { o.Server = "https://fleet.example.com:8220" }, "--i-own-this-server"},
-		"a name that looks good": {func(o *scenario.Target) { o.Server = "https://127.0.0.1.example.com" }, "--i-own-this-server"},
-		"another's admin API":    {func(o *scenario.Target) { o.AdminURL = "https://192.0.2.1:8221" }, "--i-own-this-server"},
-		"another's store": {func(o *scenario.Target) {
-			*o = scenario.Target{Start: true, Elasticsearch: "https://es.example.com:9200"}
+		"another machine":        {func(o *scenario.LoadedServer) { o.Server = "https://192.0.2.1:8220" }, "--i-own-this-server"},
+		"a name":                 {func(o *scenario.LoadedServer) { o.Server = "https://fleet.example.com:8220" }, "--i-own-this-server"},
+		"a name that looks good": {func(o *scenario.LoadedServer) { o.Server = "https://127.0.0.1.example.com" }, "--i-own-this-server"},
+		"another's admin API":    {func(o *scenario.LoadedServer) { o.AdminURL = "https://192.0.2.1:8221" }, "--i-own-this-server"},
+		"another's store": {func(o *scenario.LoadedServer) {
+			*o = scenario.LoadedServer{Start: true, Elasticsearch: "https://es.example.com:9200"}
 		}, "--i-own-this-server"},
-		"no TLS":                    {func(o *scenario.Target) { o.Server = "http://127.0.0.1:8220" }, "https://host:port"},
-		"no URL":                    {func(o *scenario.Target) { o.AdminURL = "" }, "--admin-url"},
-		"no token":                  {func(o *scenario.Target) { o.EnrollmentToken = "" }, "--enrollment-token: is missing"},
-		"nothing at all":            {func(o *scenario.Target) { *o = scenario.Target{} }, "--start"},
-		"both":                      {func(o *scenario.Target) { o.Start = true }, "give one of them"},
-		"a program, but no --start": {func(o *scenario.Target) { o.Muster = "muster" }, "--muster belong to --start"},
+		"no TLS":                    {func(o *scenario.LoadedServer) { o.Server = "http://127.0.0.1:8220" }, "https://host:port"},
+		"no URL":                    {func(o *scenario.LoadedServer) { o.AdminURL = "" }, "--admin-url"},
+		"no token":                  {func(o *scenario.LoadedServer) { o.EnrollmentToken = "" }, "--enrollment-token: is missing"},
+		"nothing at all":            {func(o *scenario.LoadedServer) { *o = scenario.LoadedServer{} }, "--start"},
+		"both":                      {func(o *scenario.LoadedServer) { o.Start = true }, "give one of them"},
+		"a program, but no --start": {func(o *scenario.LoadedServer) { o.Muster = "muster" }, "--muster belong to --start"},
 	} {
 		bad := good
 		c.change(&bad)
@@ -232,7 +232,7 @@ func TestTargetsOnOtherMachinesAreRefused(t *testing.T) {
 }
 
 func TestInvalidOptionsAreRefused(t *testing.T) {
-	good := small(scenario.Target{Server: "https://127.0.0.1:1", CAFile: "ca.crt", EnrollmentToken: "t", AdminURL: "https://localhost:1", AdminKey: "k"})
+	good := small(scenario.LoadedServer{Server: "https://127.0.0.1:1", CAFile: "ca.crt", EnrollmentToken: "t", AdminURL: "https://localhost:1", AdminKey: "k"})
 	for want, change := range map[string]func(*scenario.Options) []string{
 		"--agents: is 0":      func(o *scenario.Options) []string { o.Agents = 0; return nil },
 		"--agents: is 200000": func(o *scenario.Options) []string { o.Agents = 2_000_000; return nil },

@@ -28,34 +28,34 @@ func (s *Service) SetWithheld(ctx context.Context, packages []fleet.Package) err
 		setNeeds(packages, nil)
 		return nil
 	}
-	var targets *tuf.Contents
+	var signed *tuf.Contents
 	if state.repository.Targets != nil {
 		c, err := tuf.ContentsOf(state.repository.Targets)
 		if err != nil {
 			return err
 		}
-		targets = &c
+		signed = &c
 	}
-	setNeeds(packages, targets)
+	setNeeds(packages, signed)
 	now := s.now.UTC()
 	for i := range packages {
 		if packages[i].Maker != fleet.MakerMuster {
 			continue // its hosts do not know the publishers
 		}
 		p := &packages[i]
-		p.Withheld = withheld(targets, *p, now)
-		p.BelowFloor = targets != nil && belowFloor(targets.LimitsOf(p.Component).Floor, p.Version)
-		p.Downgrade = targets != nil && targets.LimitsOf(p.Component).AllowsDowngrade(p.Version, now)
+		p.Withheld = withheld(signed, *p, now)
+		p.BelowFloor = signed != nil && belowFloor(signed.LimitsOf(p.Component).Floor, p.Version)
+		p.Downgrade = signed != nil && signed.LimitsOf(p.Component).AllowsDowngrade(p.Version, now)
 	}
 	return nil
 }
 
-// setNeeds sets Needs of packages by what the publishers state of their archives. targets may be
+// setNeeds sets Needs of packages by what the publishers state of their archives. signed may be
 // nil.
-func setNeeds(packages []fleet.Package, targets *tuf.Contents) {
+func setNeeds(packages []fleet.Package, signed *tuf.Contents) {
 	unpacked := map[string]int64{} // by SHA-512
-	if targets != nil {
-		for _, t := range targets.Targets {
+	if signed != nil {
+		for _, t := range signed.Targets {
 			unpacked[t.SHA512] = t.Unpacked
 		}
 	}
@@ -73,28 +73,28 @@ func setNeeds(packages []fleet.Package, targets *tuf.Contents) {
 }
 
 // withheld returns why hosts that trust the root will refuse a package, empty if they
-// will not. targets is nil if no targets file is published.
-func withheld(targets *tuf.Contents, p fleet.Package, now time.Time) string {
-	if targets == nil {
+// will not. signed is nil if the publishers have signed no targets.
+func withheld(signed *tuf.Contents, p fleet.Package, now time.Time) string {
+	if signed == nil {
 		return "the publishers have signed no package yet: sign it with `muster package add`"
 	}
-	if !now.Before(targets.Expires) {
-		return fmt.Sprintf("the publishers' targets version %d expired on %s: have them renew it with `muster package keys renew`", targets.Version, targets.Expires.UTC().Format(time.RFC3339))
+	if !now.Before(signed.Expires) {
+		return fmt.Sprintf("the publishers' targets version %d expired on %s: have them renew it with `muster package keys renew`", signed.Version, signed.Expires.UTC().Format(time.RFC3339))
 	}
-	for _, t := range targets.Targets {
+	for _, t := range signed.Targets {
 		if t.FileName() != p.File {
 			continue
 		}
 		if t.SHA512 != p.SHA512 {
-			return fmt.Sprintf("targets version %d names other bytes under its name (sha512 %s…)", targets.Version, t.SHA512[:16])
+			return fmt.Sprintf("targets version %d names other bytes under its name (sha512 %s…)", signed.Version, t.SHA512[:16])
 		}
-		floor := targets.LimitsOf(t.Component).Floor
+		floor := signed.LimitsOf(t.Component).Floor
 		if belowFloor(floor, p.Version) {
 			return fmt.Sprintf("it is below %s, the lowest version the publishers allow", floor)
 		}
 		return ""
 	}
-	return fmt.Sprintf("targets version %d does not name it: sign it with `muster package add`", targets.Version)
+	return fmt.Sprintf("targets version %d does not name it: sign it with `muster package add`", signed.Version)
 }
 
 // belowFloor reports whether a version is below the lowest that the publishers allow.

@@ -177,7 +177,7 @@ func (c *Census) add(n *count, a *fleet.Agent) {
 
 // judge counts an agent that belongs to the object and does not run the version.
 func (c *Census) judge(w *Wish, p *PartMembers, s *fleet.Subject) {
-	stuck := s.Stuck() && s.UpgradeTarget == w.Version // it may even run what does not work
+	stuck := s.Stuck() && s.UpgradeTo == w.Version // it may even run what does not work
 	if w.Problem != "" || s.Reported && s.Version == w.Version && !s.Busy() && !stuck {
 		return
 	}
@@ -189,7 +189,7 @@ func (c *Census) judge(w *Wish, p *PartMembers, s *fleet.Subject) {
 	switch {
 	case status == fleet.StatusInactive, status == fleet.StatusUnenrolled, status == fleet.StatusUninstalled, status == fleet.StatusUnenrolling:
 		p.LeftOut++
-	case stuck || failedBefore && !s.Upgrading() || s.UpgradeStatus != fleet.UpgradeNone && s.UpgradeStatus != fleet.UpgradeStarted && s.UpgradeTarget == w.Version:
+	case stuck || failedBefore && !s.Upgrading() || s.UpgradeStatus != fleet.UpgradeNone && s.UpgradeStatus != fleet.UpgradeStarted && s.UpgradeTo == w.Version:
 		p.lacks(LackFailed, s, func() string { return "failed to reach " + p.what() + reasonOf(s, w.Version) })
 	case s.Agent.Last.At == nil: // no rollout takes it
 		p.lacks(LackAway, s, func() string { return "has never checked in since it was enrolled" })

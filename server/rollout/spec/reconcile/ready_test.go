@@ -26,15 +26,15 @@ func drawAgent(t *rapid.T, i int) fleet.Agent {
 	}
 	switch pick("outcome", "none", "none", "failed", "rolled back", "stuck", "started", "failed before") {
 	case "failed":
-		a.UpgradeStatus, a.UpgradeTarget = fleet.UpgradeFailed, pick("target", "1.1.0", "1.2.0")
-		a.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: a.UpgradeTarget, State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{ErrorMsg: "the disk is full"}}
+		a.UpgradeStatus, a.UpgradeTo = fleet.UpgradeFailed, pick("target", "1.1.0", "1.2.0")
+		a.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: a.UpgradeTo, State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{ErrorMsg: "the disk is full"}}
 	case "rolled back":
-		a.UpgradeStatus, a.UpgradeTarget = fleet.UpgradeRolledBack, "1.1.0"
+		a.UpgradeStatus, a.UpgradeTo = fleet.UpgradeRolledBack, "1.1.0"
 	case "stuck":
-		a.UpgradeStatus, a.UpgradeTarget = fleet.UpgradeFailed, "1.1.0"
+		a.UpgradeStatus, a.UpgradeTo = fleet.UpgradeFailed, "1.1.0"
 		a.UpgradeDetails = &agentapi.UpgradeDetails{TargetVersion: "1.1.0", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeRollback}}
 	case "started":
-		a.UpgradeStatus, a.UpgradeTarget, a.UpgradeStartedAt = fleet.UpgradeStarted, pick("target", "1.1.0", "1.2.0"), &at
+		a.UpgradeStatus, a.UpgradeTo, a.UpgradeStartedAt = fleet.UpgradeStarted, pick("target", "1.1.0", "1.2.0"), &at
 	case "failed before":
 		a.FailedVersions = []fleet.FailedVersion{{Version: "1.1.0", Reason: "it crashed", At: at}}
 	}
@@ -54,7 +54,7 @@ func drawAgent(t *rapid.T, i int) fleet.Agent {
 // leftOut reports whether the owner of the object has said that an agent need not run a part.
 func leftOut(f *spec.Fleet, a *fleet.Agent, component string) bool {
 	away := a.Last.At == nil || noon.Sub(*a.Last.At) > fleet.OfflineAfter
-	failed := a.UpgradeStatus != fleet.UpgradeNone && a.UpgradeStatus != fleet.UpgradeStarted && a.UpgradeTarget == "1.1.0" || len(a.FailedVersions) > 0
+	failed := a.UpgradeStatus != fleet.UpgradeNone && a.UpgradeStatus != fleet.UpgradeStarted && a.UpgradeTo == "1.1.0" || len(a.FailedVersions) > 0
 	switch {
 	case component != "" && a.PolicyID != "web": // the only policy that lists it
 		return true

@@ -27,9 +27,9 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
-// target is the server a command talks to. Flags override the environment, which
+// serverAddress is the server that a subcommand talks to. Flags override the environment, which
 // overrides the file that `muster login` writes.
-type target struct {
+type serverAddress struct {
 	URL    string `yaml:"url"`
 	APIKey string `yaml:"api_key"`
 	CAPin  string `yaml:"ca_pin,omitempty"`
@@ -37,7 +37,7 @@ type target struct {
 	Why string `yaml:"-"`
 }
 
-func (t *target) flags(f *pflag.FlagSet) {
+func (t *serverAddress) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.URL, "url", "", "URL of the server's admin API, https://host:8221 (or MUSTER_URL)")
 	f.StringVar(&t.CAPin, "ca-pin", "", "fingerprint of the server's CA, sha256:… (or MUSTER_CA_PIN)")
 	f.StringVar(&t.Why, "why", "", "reason for a change, which the audit trail keeps")
@@ -49,9 +49,9 @@ func contextFile() (string, error) {
 	return filepath.Join(dir, "muster", "context.yml"), err
 }
 
-func (t target) resolve() (_ target, err error) {
+func (t serverAddress) resolve() (_ serverAddress, err error) {
 	defer unusable(&err)
-	var saved target
+	var saved serverAddress
 	if path, err := contextFile(); err == nil {
 		data, err := os.ReadFile(path)
 		if err == nil {
@@ -73,7 +73,7 @@ func (t target) resolve() (_ target, err error) {
 		}
 	}
 	if other := firstOf(t.URL, os.Getenv("MUSTER_URL")); other != "" && strings.TrimRight(other, "/") != strings.TrimRight(saved.URL, "/") {
-		saved = target{} // the saved key is for another server
+		saved = serverAddress{} // the saved key is for another server
 	}
 	fill(&t.URL, "MUSTER_URL", saved.URL)
 	fill(&t.APIKey, "MUSTER_API_KEY", saved.APIKey)
@@ -85,13 +85,13 @@ func (t target) resolve() (_ target, err error) {
 }
 
 // errTarget is an error of what names the server, which no answer will mend.
-type errTarget struct{ error }
+type errServer struct{ error }
 
-func (e errTarget) Unwrap() error { return e.error }
+func (e errServer) Unwrap() error { return e.error }
 
 func unusable(err *error) {
 	if *err != nil {
-		*err = errTarget{*err}
+		*err = errServer{*err}
 	}
 }
 
@@ -107,7 +107,7 @@ func firstOf(values ...string) string {
 // requestTimeout bounds a JSON request. Uploads and streams end only with Ctrl-C.
 const requestTimeout = time.Minute
 
-func (t target) client() (_ *http.Client, err error) {
+func (t serverAddress) client() (_ *http.Client, err error) {
 	defer unusable(&err)
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
@@ -122,9 +122,9 @@ func (t target) client() (_ *http.Client, err error) {
 	return &http.Client{Transport: tr}, nil
 }
 
-// isAgentsPort reports whether the target is the port for agents: only that one answers
+// isAgentsPort reports whether the server address is the port for agents: only that one answers
 // a status request without a key.
-func (t target) isAgentsPort(ctx context.Context, c *http.Client) bool {
+func (t serverAddress) isAgentsPort(ctx context.Context, c *http.Client) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(t.URL, "/")+agentapi.PathStatus, nil)
 	if err != nil {
 		return false
@@ -175,7 +175,7 @@ func refuse(status int, message string, body []byte) *refusal {
 }
 
 // explain replaces an error of the network or of TLS by one that says what to do.
-func (t target) explain(err error) error {
+func (t serverAddress) explain(err error) error {
 	var (
 		unknown  x509.UnknownAuthorityError
 		name     x509.HostnameError

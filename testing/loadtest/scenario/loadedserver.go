@@ -19,9 +19,9 @@ import (
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// Target is the server to load. Either Start is set, or Server, CAFile,
+// LoadedServer is the server to load. Either Start is set, or Server, CAFile,
 // EnrollmentToken, AdminURL and AdminKey are.
-type Target struct {
+type LoadedServer struct {
 	// Start starts the server in a temporary folder.
 	Start bool
 	// Elasticsearch is the URL of its store; empty means the embedded store.
@@ -46,9 +46,9 @@ type Target struct {
 	Owned bool
 }
 
-// Validate checks that the target is complete, and that it is on this machine unless
+// Validate checks that the server is described completely, and that it is on this machine unless
 // Owned is set.
-func (t Target) Validate() error {
+func (t LoadedServer) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.Start {
@@ -76,7 +76,7 @@ func (t Target) Validate() error {
 }
 
 // checkLocal refuses a URL that is not on this machine, unless t.Owned is set.
-func (t Target) checkLocal(flag, raw string, schemes ...string) error {
+func (t LoadedServer) checkLocal(flag, raw string, schemes ...string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || !strings.Contains(" "+strings.Join(schemes, " ")+" ", " "+u.Scheme+" ") {
 		return fmt.Errorf("%s: is %q, want %s://host:port", flag, raw, schemes[len(schemes)-1])
@@ -89,7 +89,7 @@ func (t Target) checkLocal(flag, raw string, schemes ...string) error {
 
 // serverUnderTest is the server of a run.
 type serverUnderTest struct {
-	Target
+	LoadedServer
 	ca      string          // PEM
 	dir     string          // its temporary folder; empty if Start is not set
 	started *harness.Server // nil if Start is not set
@@ -109,12 +109,12 @@ const oneToken = "limits:\n  enrollments_per_second: 1000000\n  enrollments_per_
 // servesProfiles makes the server serve profiles on a free port.
 const servesProfiles = "debug:\n  listen: 127.0.0.1:0\n"
 
-// open returns the target's server, and starts it if Start is set.
-func (t Target) open(ctx context.Context, tag string, profiles bool, progress io.Writer) (_ *serverUnderTest, err error) {
+// open returns the server, and starts it if Start is set.
+func (t LoadedServer) open(ctx context.Context, tag string, profiles bool, progress io.Writer) (_ *serverUnderTest, err error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
-	s := &serverUnderTest{Target: t}
+	s := &serverUnderTest{LoadedServer: t}
 	if !t.Start {
 		pem, err := os.ReadFile(t.CAFile)
 		s.ca = string(pem)
