@@ -40,7 +40,7 @@ func newBeaconServer(t *testing.T) *beaconServer {
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b agentapi.Beacon
 		if r.URL.Path != "/api/fleet/agents/agent-1/beacon" || r.Header.Get("Authorization") != "ApiKey watcher-key" ||
-			json.NewDecoder(r.Body).Decode(&b) != nil || !b.Stage.Known() {
+			json.NewDecoder(r.Body).Decode(&b) != nil || !b.Phase.Known() {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
@@ -53,12 +53,12 @@ func newBeaconServer(t *testing.T) *beaconServer {
 	return s
 }
 
-func (s *beaconServer) stages() []agentapi.BeaconStage {
+func (s *beaconServer) phases() []agentapi.BeaconPhase {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []agentapi.BeaconStage
+	var out []agentapi.BeaconPhase
 	for _, b := range s.beacons {
-		out = append(out, b.Stage)
+		out = append(out, b.Phase)
 	}
 	return slices.Compact(out)
 }
@@ -88,9 +88,9 @@ func TestProgramSendsReports(t *testing.T) {
 		h.switched()
 		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
-		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRolledBack}
-		if got := s.stages(); !slices.Equal(got, want) {
-			t.Errorf("stages %v, want %v\n%s", got, want, h.log())
+		want := []agentapi.BeaconPhase{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRolledBack}
+		if got := s.phases(); !slices.Equal(got, want) {
+			t.Errorf("phases %v, want %v\n%s", got, want, h.log())
 		}
 		b := s.last()
 		if b.ActionID != "a-1" || b.From != "1.0.0" || b.To != "1.1.0" || b.Reason == nil || b.Reason.Code != "crash_loop" ||
@@ -174,9 +174,9 @@ func TestProgramRunsChecks(t *testing.T) {
 		h.switched()
 		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.Committed, "", "1.1.0")
-		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconCommitted}
-		if got := s.stages(); !slices.Equal(got, want) {
-			t.Errorf("stages %v, want %v\n%s", got, want, h.log())
+		want := []agentapi.BeaconPhase{agentapi.BeaconWatching, agentapi.BeaconCommitted}
+		if got := s.phases(); !slices.Equal(got, want) {
+			t.Errorf("phases %v, want %v\n%s", got, want, h.log())
 		}
 	})
 }

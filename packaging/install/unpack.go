@@ -55,7 +55,7 @@ func (a *Archive) unpack(ctx context.Context, top string) (manifest.Package, err
 	}
 	home := layout.Path(top, p.Home())
 	staging := layout.Path(top, layout.Staging(p.Home()))
-	err := stage(d, staging, func(root disk.Root) error {
+	err := fillStaging(d, staging, func(root disk.Root) error {
 		w := &writer{root: root, contents: c, left: len(c.places), folders: map[string]bool{}, digests: digests{}}
 		if err := read(ctx, a.file, io.Discard, a.limits, w.visit); err != nil {
 			return err
@@ -108,9 +108,9 @@ func prepare(d disk.Disk, top string, p manifest.Package, size int64) error {
 	return nil
 }
 
-// stage creates an empty folder and calls fill on it. The caller renames or removes
+// fillStaging creates an empty folder and calls fill on it. The caller renames or removes
 // the folder, also after an error.
-func stage(d disk.Disk, staging string, fill func(disk.Root) error) (err error) {
+func fillStaging(d disk.Disk, staging string, fill func(disk.Root) error) (err error) {
 	if err := d.RemoveAll(opUnpack, staging); err != nil {
 		return err
 	}

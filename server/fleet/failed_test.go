@@ -16,9 +16,9 @@ func TestVersionThatFailedOnAHostIsRefusedForIt(t *testing.T) {
 			a.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: "act", State: state, Metadata: m}, now)
 		}
 	}
-	beacon := func(stage agentapi.BeaconStage, code string) func(*Agent) {
+	beacon := func(phase agentapi.BeaconPhase, code string) func(*Agent) {
 		return func(a *Agent) {
-			a.ObserveBeacon(agentapi.Beacon{ActionID: "act", From: "1.0.0", To: "1.1.0", Stage: stage, At: now, Reason: &agentapi.BeaconCause{Code: code, Text: "it crashed"}}, now)
+			a.ObserveBeacon(agentapi.Beacon{ActionID: "act", From: "1.0.0", To: "1.1.0", Phase: phase, At: now, Reason: &agentapi.BeaconCause{Code: code, Text: "it crashed"}}, now)
 		}
 	}
 	for _, row := range []struct {

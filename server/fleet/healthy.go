@@ -115,5 +115,5 @@ func (a *Agent) judged(now time.Time) bool {
 	case d != nil && (!d.State.Ended() || d.TargetVersion == a.Version):
 		return true
 	}
-	return w != nil && w.To == a.Version && (w.Stage == agentapi.BeaconRollbackFailed || !w.Stage.Ended() && w.Fresh(now))
+	return w != nil && w.To == a.Version && (w.Phase == agentapi.BeaconRollbackFailed || !w.Phase.Ended() && w.Fresh(now))
 }

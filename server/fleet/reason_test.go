@@ -16,9 +16,9 @@ func TestVaguerReasonNeverReplacesAnEarlierOne(t *testing.T) {
 			}, h.now)
 		}
 	}
-	beacon := func(stage agentapi.BeaconStage, code, text string) func(*host) {
+	beacon := func(phase agentapi.BeaconPhase, code, text string) func(*host) {
 		return func(h *host) {
-			h.beacon(stage, func(b *agentapi.Beacon) { b.Reason = &agentapi.BeaconCause{Code: code, Text: text} })
+			h.beacon(phase, func(b *agentapi.Beacon) { b.Reason = &agentapi.BeaconCause{Code: code, Text: text} })
 		}
 	}
 	const begins, ended = agentapi.BeaconRollingBack, agentapi.BeaconRolledBack

@@ -100,7 +100,7 @@ func (a *Agent) watchedFrom(now time.Time) (from string, ok bool) {
 	of := w != nil && w.ActionID == a.UpgradeActionID && w.To == a.UpgradeTo
 	switch {
 	case d != nil && d.State == agentapi.UpgradeWatching:
-	case of && a.Upgrading() && w.Stage == agentapi.BeaconWatching && w.Fresh(now):
+	case of && a.Upgrading() && w.Phase == agentapi.BeaconWatching && w.Fresh(now):
 		// The new version has not yet reported the watch itself.
 	default:
 		return "", false
@@ -208,7 +208,7 @@ func (u *Upgrade) resume() {
 // older version has not checked in since.
 func (s *Subject) rolledBackUnseen(now time.Time) bool {
 	w := s.Watch
-	return s.Upgrading() && w != nil && s.Undoes.is(w.ActionID, w.To) && w.Stage == agentapi.BeaconRolledBack &&
+	return s.Upgrading() && w != nil && s.Undoes.is(w.ActionID, w.To) && w.Phase == agentapi.BeaconRolledBack &&
 		now.Sub(w.ReceivedAt) > AckGrace
 }
 

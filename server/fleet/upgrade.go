@@ -187,7 +187,7 @@ func (a *Agent) observeUpgrade(version string, details *agentapi.UpgradeDetails,
 // version of the upgrade begins to run after all.
 func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	denied := d != nil && (d.State.Ended() || d.ActionID != a.UpgradeActionID)
-	if w := a.Watch; w != nil && w.Stage == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
+	if w := a.Watch; w != nil && w.Phase == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
 		denied = true // it runs only because its rollback failed
 	}
 	// The same version may have reached the host in another way, so after a

@@ -768,7 +768,7 @@ func (s *upgradeModel) beacon(t *rapid.T) {
 	b := agentapi.Beacon{
 		ActionID: rapid.SampledFrom([]string{s.agent.UpgradeActionID, "", "stale"}).Draw(t, "action"),
 		From:     rapid.SampledFrom(versions).Draw(t, "from"), To: rapid.SampledFrom(versions).Draw(t, "to"),
-		Stage: rapid.SampledFrom(stages).Draw(t, "stage"), Reason: &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed"},
+		Phase: rapid.SampledFrom(phases).Draw(t, "phase"), Reason: &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed"},
 		At: s.now, Agent: agentapi.BeaconAgent{Alive: rapid.Bool().Draw(t, "alive"), Version: rapid.SampledFrom(versions).Draw(t, "answers")},
 	}
 	if u := s.agent.Undoes; u != nil && rapid.Bool().Draw(t, "of what is undone") {
@@ -776,16 +776,16 @@ func (s *upgradeModel) beacon(t *rapid.T) {
 	}
 	mine := b.ActionID == s.agent.UpgradeActionID && b.ActionID != ""
 	change := s.agent.ObserveBeacon(b, s.now)
-	if (change.Stage || change.Upgrade) && !change.Write {
+	if (change.Phase || change.Upgrade) && !change.Write {
 		t.Fatalf("changed and not written: %+v", change)
 	}
-	if mine && change.Write && endsBadly(b.Stage) && s.agent.Upgrading() {
-		t.Fatalf("still updating after %s: %+v", b.Stage, s.agent)
+	if mine && change.Write && endsBadly(b.Phase) && s.agent.Upgrading() {
+		t.Fatalf("still updating after %s: %+v", b.Phase, s.agent)
 	}
 	s.agent.Diagnose(s.now)
 }
 
-var stages = []agentapi.BeaconStage{
+var phases = []agentapi.BeaconPhase{
 	agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconCommitted, agentapi.BeaconRolledBack, agentapi.BeaconRollbackFailed,
 }
 

@@ -35,8 +35,8 @@ func (w *Watch) Fresh(now time.Time) bool { return now.Sub(w.ReceivedAt) <= Beac
 
 // CheckBeacon validates a beacon without regard to the agent.
 func CheckBeacon(b agentapi.Beacon) error {
-	if !b.Stage.Known() {
-		return FieldError("body.stage", "is %q, want watching, rolling_back, committed, rolled_back or rollback_failed", b.Stage)
+	if !b.Phase.Known() {
+		return FieldError("body.stage", "is %q, want watching, rolling_back, committed, rolled_back or rollback_failed", b.Phase)
 	}
 	for _, v := range []struct{ field, version string }{{"body.from", b.From}, {"body.to", b.To}} {
 		if _, err := manifest.ParseVersion(v.version); err != nil {
@@ -54,20 +54,20 @@ func CheckBeacon(b agentapi.Beacon) error {
 		return FieldError("body.at", "is missing: say when it was sent, such as 2026-01-31T12:00:00Z")
 	case b.Agent.Crashes < 0:
 		return FieldError("body.agent.crashes", "is %d, want 0 or more", b.Agent.Crashes)
-	case b.Reason == nil && endsBadly(b.Stage):
-		return FieldError("body.reason", "is missing: say why stage %s came", b.Stage)
+	case b.Reason == nil && endsBadly(b.Phase):
+		return FieldError("body.reason", "is missing: say why stage %s came", b.Phase)
 	}
 	return nil
 }
 
-func endsBadly(s agentapi.BeaconStage) bool {
-	return s == agentapi.BeaconRollingBack || s == agentapi.BeaconRolledBack || s == agentapi.BeaconRollbackFailed
+func endsBadly(p agentapi.BeaconPhase) bool {
+	return p == agentapi.BeaconRollingBack || p == agentapi.BeaconRolledBack || p == agentapi.BeaconRollbackFailed
 }
 
 // BeaconChange is what a beacon changed.
 type BeaconChange struct {
 	Write   bool // the document changed
-	Stage   bool // so did the stage of the watch, or its reason
+	Phase   bool // so did the phase of the watch, or its reason
 	Upgrade bool // so did the upgrade
 }
 
@@ -81,10 +81,10 @@ func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconChange {
 	if old != nil && old.sameUpgrade(b) && old.saysMore(b) {
 		b.Reason = old.Reason
 	}
-	change := BeaconChange{Upgrade: endsBadly(b.Stage) && a.noting(now, func() bool { return a.endByWatch(b, now) })}
+	change := BeaconChange{Upgrade: endsBadly(b.Phase) && a.noting(now, func() bool { return a.endByWatch(b, now) })}
 	change.Upgrade = change.Upgrade && a.rememberFailed(now) || change.Upgrade
-	change.Stage = old == nil || !old.sameUpgrade(b) || old.Stage != b.Stage || !reflect.DeepEqual(old.Reason, b.Reason)
-	change.Write = change.Upgrade || change.Stage || !sameAgent(old.Agent, b.Agent) || now.Sub(old.ReceivedAt) >= BeaconWrite
+	change.Phase = old == nil || !old.sameUpgrade(b) || old.Phase != b.Phase || !reflect.DeepEqual(old.Reason, b.Reason)
+	change.Write = change.Upgrade || change.Phase || !sameAgent(old.Agent, b.Agent) || now.Sub(old.ReceivedAt) >= BeaconWrite
 	if change.Write {
 		a.Watch = &Watch{Beacon: b, ReceivedAt: now}
 	}
@@ -96,9 +96,9 @@ func (w *Watch) sameUpgrade(b agentapi.Beacon) bool {
 }
 
 // saysMore reports whether the reason of the earlier beacon names a cause, and that of b does not.
-// A stage that is gone back to is that of a new watch, with reasons of its own.
+// A phase that comes again belongs to a new watch, which has its own reasons.
 func (w *Watch) saysMore(b agentapi.Beacon) bool {
-	return w.Reason != nil && b.Reason != nil && stageOrder[b.Stage] >= stageOrder[w.Stage] &&
+	return w.Reason != nil && b.Reason != nil && phaseOrder[b.Phase] >= phaseOrder[w.Phase] &&
 		!vagueCodes[w.Reason.Code] && vagueCodes[b.Reason.Code]
 }
 
@@ -112,8 +112,8 @@ func sameAgent(a, b agentapi.BeaconAgent) bool {
 // jump, so times count only where nothing else decides.
 func (a *Agent) overtaken(w *Watch, b agentapi.Beacon) bool {
 	if w.sameUpgrade(b) {
-		retried := b.ActionID == "" && w.Stage.Ended() && b.At.After(w.At) // the host started the same upgrade again
-		return !retried && stageOrder[b.Stage] < stageOrder[w.Stage]
+		retried := b.ActionID == "" && w.Phase.Ended() && b.At.After(w.At) // the host started the same upgrade again
+		return !retried && phaseOrder[b.Phase] < phaseOrder[w.Phase]
 	}
 	if b.ActionID != "" {
 		// A beacon of the action under way is newer than any other, one of another
@@ -125,9 +125,9 @@ func (a *Agent) overtaken(w *Watch, b agentapi.Beacon) bool {
 	return b.At.Before(w.At)
 }
 
-// stageOrder is the order in which stages occur. A rollback that failed is retried when
+// phaseOrder is the order in which the phases of a watch occur. A rollback that failed is retried when
 // the host starts.
-var stageOrder = map[agentapi.BeaconStage]int{
+var phaseOrder = map[agentapi.BeaconPhase]int{
 	agentapi.BeaconWatching: 0, agentapi.BeaconRollingBack: 1, agentapi.BeaconRollbackFailed: 2, agentapi.BeaconRolledBack: 3, agentapi.BeaconCommitted: 3,
 }
 
@@ -160,9 +160,9 @@ func (a *Agent) endByWatch(b agentapi.Beacon, now time.Time) bool {
 func (a *Agent) undoneByWatch(b agentapi.Beacon, now time.Time) bool {
 	changed := a.noteUndone(b.Reason.Text)
 	switch {
-	case b.Stage == agentapi.BeaconRollbackFailed:
+	case b.Phase == agentapi.BeaconRollbackFailed:
 		a.fail(b.Reason.Text, agentapi.UpgradeRollback)
-	case b.Stage == agentapi.BeaconRolledBack && b.Agent.Version == a.UpgradeTo:
+	case b.Phase == agentapi.BeaconRolledBack && b.Agent.Version == a.UpgradeTo:
 		a.runs(b.Agent.Version, now)
 		a.reached(now)
 	default:
@@ -190,7 +190,7 @@ func (a *Agent) concernedBy(b agentapi.Beacon, now time.Time) bool {
 func (a *Agent) watchEnd(b agentapi.Beacon) (UpgradeStatus, *agentapi.UpgradeDetails) {
 	d := &agentapi.UpgradeDetails{TargetVersion: a.UpgradeTo, ActionID: a.UpgradeActionID}
 	d.Metadata.Reason, d.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
-	if b.Stage == agentapi.BeaconRollbackFailed {
+	if b.Phase == agentapi.BeaconRollbackFailed {
 		d.State, d.Metadata.FailedState = agentapi.UpgradeFailed, agentapi.UpgradeRollback
 		d.Metadata.ErrorMsg = fmt.Sprintf("going back to %s failed: %s", b.From, b.Reason.Text)
 		return UpgradeFailed, d
@@ -215,7 +215,7 @@ func (a *Agent) addReason(b agentapi.Beacon) bool {
 // WatchEvent returns an event with the state of the watch of the agent's upgrade.
 func (a *Agent) WatchEvent() Event {
 	w := a.Watch
-	data, err := json.Marshal(map[string]any{"action_id": w.ActionID, "from": w.From, "to": w.To, "stage": w.Stage, "reason": w.Reason})
+	data, err := json.Marshal(map[string]any{"action_id": w.ActionID, "from": w.From, "to": w.To, "stage": w.Phase, "reason": w.Reason})
 	if err != nil {
 		panic(err) // our own types always encode
 	}
@@ -249,13 +249,13 @@ func (a *Agent) Diagnose(now time.Time) (Diagnosis, string) {
 	}
 	silent := "has not checked in since " + seen.UTC().Format(time.RFC3339)
 	switch {
-	case w.Stage == agentapi.BeaconCommitted:
+	case w.Phase == agentapi.BeaconCommitted:
 		return DiagnosisNone, ""
-	case w.Stage.Ended() && seen.After(w.ReceivedAt):
+	case w.Phase.Ended() && seen.After(w.ReceivedAt):
 		return DiagnosisNone, "" // the agent has checked in since: a later silence has other causes
-	case w.Stage == agentapi.BeaconRollbackFailed:
+	case w.Phase == agentapi.BeaconRollbackFailed:
 		return DiagnosisRollbackFailed, fmt.Sprintf("The host could not go back to %s (%s), and the agent %s: it needs manual repair", w.From, w.Reason.Text, silent)
-	case w.Stage == agentapi.BeaconRolledBack:
+	case w.Phase == agentapi.BeaconRolledBack:
 		return DiagnosisRolledBack, fmt.Sprintf("The host was rolled back to %s (%s), and the agent %s", w.From, w.Reason.Text, silent)
 	case !w.Fresh(now):
 		return DiagnosisNoSign, fmt.Sprintf("No sign from the host since %s, neither from the agent nor from its watcher: network or power", latest(seen, w.ReceivedAt).UTC().Format(time.RFC3339))

@@ -12,13 +12,13 @@ import (
 )
 
 // beacon sends a beacon about the upgrade act from 1.0.0 to 1.1.0.
-func (h *host) beacon(stage agentapi.BeaconStage, change ...func(*agentapi.Beacon)) BeaconChange {
+func (h *host) beacon(phase agentapi.BeaconPhase, change ...func(*agentapi.Beacon)) BeaconChange {
 	h.Helper()
 	b := agentapi.Beacon{
-		ActionID: "act", From: "1.0.0", To: "1.1.0", Stage: stage, At: h.now,
+		ActionID: "act", From: "1.0.0", To: "1.1.0", Phase: phase, At: h.now,
 		Agent: agentapi.BeaconAgent{Alive: true, State: "healthy", Version: "1.1.0"},
 	}
-	if endsBadly(stage) {
+	if endsBadly(phase) {
 		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed 3 times"}
 	}
 	for _, f := range change {
@@ -60,18 +60,18 @@ func (h *host) wantRolledBack(reason string) {
 }
 
 func TestWatcherReportsRollbackOfSilentAgent(t *testing.T) {
-	for _, stage := range []agentapi.BeaconStage{agentapi.BeaconRollingBack, agentapi.BeaconRolledBack} {
+	for _, phase := range []agentapi.BeaconPhase{agentapi.BeaconRollingBack, agentapi.BeaconRolledBack} {
 		for name, came := range map[string]agentapi.UpgradeState{"never seen with the new version": agentapi.UpgradeRestarting, "seen with it": agentapi.UpgradeWatching} {
-			t.Run(string(stage)+", "+name, func(t *testing.T) {
+			t.Run(string(phase)+", "+name, func(t *testing.T) {
 				h := begun(t)
 				version := map[agentapi.UpgradeState]string{agentapi.UpgradeRestarting: "1.0.0", agentapi.UpgradeWatching: "1.1.0"}[came]
 				h.checkin(version, came)
 				h.after(time.Minute).beacon(agentapi.BeaconWatching)
-				if change := h.after(time.Minute).beacon(stage, dead); !change.Upgrade || !change.Stage || !change.Write {
+				if change := h.after(time.Minute).beacon(phase, dead); !change.Upgrade || !change.Phase || !change.Write {
 					t.Errorf("the change is %+v", change)
 				}
 				h.wantRolledBack("it crashed 3 times")
-				if change := h.beacon(stage, dead); change != (BeaconChange{}) {
+				if change := h.beacon(phase, dead); change != (BeaconChange{}) {
 					t.Errorf("repeated: %+v", change)
 				}
 			})
@@ -147,14 +147,14 @@ func TestLateBeaconIsIgnored(t *testing.T) {
 	t.Run("of the same watch", func(t *testing.T) {
 		h := begun(t)
 		h.beacon(agentapi.BeaconRolledBack)
-		for _, stage := range []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRollbackFailed} {
-			if change := h.after(time.Hour).beacon(stage); change != (BeaconChange{}) {
-				t.Errorf("%s: %+v", stage, change)
+		for _, phase := range []agentapi.BeaconPhase{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRollbackFailed} {
+			if change := h.after(time.Hour).beacon(phase); change != (BeaconChange{}) {
+				t.Errorf("%s: %+v", phase, change)
 			}
 		}
 		h.wantRolledBack("it crashed 3 times")
-		if h.Watch.Stage != agentapi.BeaconRolledBack {
-			t.Errorf("stage is %s", h.Watch.Stage)
+		if h.Watch.Phase != agentapi.BeaconRolledBack {
+			t.Errorf("phase is %s", h.Watch.Phase)
 		}
 	})
 	t.Run("of an earlier action", func(t *testing.T) {
@@ -200,14 +200,14 @@ func TestBeaconsOfUpgradeStartedOnHost(t *testing.T) {
 	// The same upgrade again: a second watch, which ends well.
 	h.after(time.Hour).checkinOf("", "1.0.0", agentapi.UpgradeReplacing)
 	h.want(UpgradeStarted, true)
-	if change := h.after(time.Minute).beacon(agentapi.BeaconWatching, of("")); !change.Stage {
+	if change := h.after(time.Minute).beacon(agentapi.BeaconWatching, of("")); !change.Phase {
 		t.Errorf("the second watch is taken for a late beacon of the first: %+v", change)
 	}
 	h.checkinOf("", "1.1.0", agentapi.UpgradeWatching)
 	h.after(time.Minute).beacon(agentapi.BeaconCommitted, of(""))
 	h.checkinOf("", "1.1.0", "")
 	h.want(UpgradeNone, false)
-	if h.UpgradedAt == nil || h.Watch.Stage != agentapi.BeaconCommitted {
+	if h.UpgradedAt == nil || h.Watch.Phase != agentapi.BeaconCommitted {
 		t.Errorf("upgraded at %v, watch %+v", h.UpgradedAt, h.Watch)
 	}
 
@@ -221,14 +221,14 @@ func TestBeaconsOfUpgradeStartedOnHost(t *testing.T) {
 
 func TestUnchangedBeaconIsWrittenEveryBeaconWrite(t *testing.T) {
 	h := begun(t)
-	if change := h.beacon(agentapi.BeaconWatching); change != (BeaconChange{Write: true, Stage: true}) {
+	if change := h.beacon(agentapi.BeaconWatching); change != (BeaconChange{Write: true, Phase: true}) {
 		t.Errorf("the first: %+v", change)
 	}
 	writes := 0
 	for range 30 { // two minutes and a half
 		checkin := h.after(5 * time.Second).now
 		change := h.beacon(agentapi.BeaconWatching, func(b *agentapi.Beacon) { b.Agent.LastCheckin, b.Waiting = &checkin, checkin.String() })
-		if change.Stage || change.Upgrade {
+		if change.Phase || change.Upgrade {
 			t.Fatalf("it was a change: %+v", change)
 		}
 		if change.Write {
@@ -260,7 +260,7 @@ func TestDiagnose(t *testing.T) {
 	fine := func(*agentapi.Beacon) {}
 	for _, row := range []struct {
 		name      string
-		stage     agentapi.BeaconStage // "" for no beacon ever
+		phase     agentapi.BeaconPhase // "" for no beacon ever
 		sees      func(*agentapi.Beacon)
 		beaconAge time.Duration
 		seenAge   time.Duration // since the last check-in
@@ -283,9 +283,9 @@ func TestDiagnose(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := begun(t)
-			if row.stage != "" {
+			if row.phase != "" {
 				h.now = now.Add(-row.beaconAge)
-				h.beacon(row.stage, row.sees)
+				h.beacon(row.phase, row.sees)
 			}
 			h.Last.At = ago(row.seenAge)
 			got, text := h.Diagnose(now)
@@ -297,17 +297,17 @@ func TestDiagnose(t *testing.T) {
 }
 
 func TestCheckBeaconNamesInvalidField(t *testing.T) {
-	good := agentapi.Beacon{From: "1.0.0", To: "1.1.0-SNAPSHOT", Stage: agentapi.BeaconWatching, At: now}
+	good := agentapi.Beacon{From: "1.0.0", To: "1.1.0-SNAPSHOT", Phase: agentapi.BeaconWatching, At: now}
 	if err := CheckBeacon(good); err != nil {
 		t.Fatal(err)
 	}
 	for field, change := range map[string]func(*agentapi.Beacon){
-		"body.stage":         func(b *agentapi.Beacon) { b.Stage = "hoping" },
+		"body.stage":         func(b *agentapi.Beacon) { b.Phase = "hoping" },
 		"body.from":          func(b *agentapi.Beacon) { b.From = "" },
 		"body.to":            func(b *agentapi.Beacon) { b.To = "next" },
 		"body.at":            func(b *agentapi.Beacon) { b.At = time.Time{} },
 		"body.agent.crashes": func(b *agentapi.Beacon) { b.Agent.Crashes = -1 },
-		"body.reason":        func(b *agentapi.Beacon) { b.Stage = agentapi.BeaconRolledBack },
+		"body.reason":        func(b *agentapi.Beacon) { b.Phase = agentapi.BeaconRolledBack },
 	} {
 		b := good
 		change(&b)

@@ -175,9 +175,9 @@ func (l *agent) upgrade(ctx context.Context, a *simagent.Agent, actionID string,
 		return
 	}
 	a.Runs(data.Version)
-	watch := func(stage agentapi.BeaconStage, alive, version string, crashes int) {
+	watch := func(phase agentapi.BeaconPhase, alive, version string, crashes int) {
 		l.beacon(ctx, agentapi.Beacon{
-			ActionID: actionID, From: from, To: data.Version, Stage: stage, At: time.Now().UTC(),
+			ActionID: actionID, From: from, To: data.Version, Phase: phase, At: time.Now().UTC(),
 			Agent: agentapi.BeaconAgent{Alive: alive != "", State: alive, Version: version, Crashes: crashes},
 		}, ends)
 	}
@@ -199,7 +199,7 @@ func (l *agent) upgrade(ctx context.Context, a *simagent.Agent, actionID string,
 
 // beacon sends a report of the host's watcher.
 func (l *agent) beacon(ctx context.Context, b agentapi.Beacon, ends end) {
-	switch b.Stage {
+	switch b.Phase {
 	case agentapi.BeaconWatching:
 		b.Waiting = "for 6 more healthy samples"
 	case agentapi.BeaconRollingBack, agentapi.BeaconRolledBack:

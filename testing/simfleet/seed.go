@@ -104,7 +104,7 @@ func (h *host) upgrade(a *fleet.Agent, o order, end end) (acked time.Time) {
 	if end.state == agentapi.UpgradeRollback {
 		report(from, end.state, end.UpgradeMetadata, after(15, 200))
 		a.Watch = &fleet.Watch{ReceivedAt: clock, Beacon: agentapi.Beacon{
-			ActionID: o.actionID, From: from, To: o.to, Stage: agentapi.BeaconRolledBack, At: clock, Reason: &agentapi.BeaconCause{Code: end.ReasonCode, Text: end.Reason},
+			ActionID: o.actionID, From: from, To: o.to, Phase: agentapi.BeaconRolledBack, At: clock, Reason: &agentapi.BeaconCause{Code: end.ReasonCode, Text: end.Reason},
 			Agent: agentapi.BeaconAgent{Alive: true, State: "healthy", Version: from, Crashes: 3},
 		}}
 		return acked

@@ -296,11 +296,11 @@ func (a *Agent) watchStep(ctx context.Context, w *watch, until time.Time) error 
 		return nil // the watch is over, or the version crashes
 	}
 	now := a.fleet.Now.UTC()
-	stage := agentapi.BeaconWatching
+	phase := agentapi.BeaconWatching
 	// A version that is never healthy is watched for ever here. A real watcher would
 	// roll back, which Crash simulates.
 	if !now.Before(until) && a.health == "healthy" {
-		stage = agentapi.BeaconCommitted
+		phase = agentapi.BeaconCommitted
 		a.watch, a.details = nil, nil
 	} else {
 		a.after(beaconEvery, func(ctx context.Context) error { return a.watchStep(ctx, w, until) })
@@ -308,16 +308,16 @@ func (a *Agent) watchStep(ctx context.Context, w *watch, until time.Time) error 
 	if a.offline || a.silent {
 		return nil
 	}
-	if stage == agentapi.BeaconCommitted {
+	if phase == agentapi.BeaconCommitted {
 		a.watch = w // beacon reads it
-		err := a.beacon(ctx, stage, nil)
+		err := a.beacon(ctx, phase, nil)
 		a.watch = nil
 		if err != nil {
 			return err
 		}
 		return a.checkinIfConnected(ctx)
 	}
-	return a.beacon(ctx, stage, nil)
+	return a.beacon(ctx, phase, nil)
 }
 
 // crash simulates one crash of the process.
@@ -347,11 +347,11 @@ func (a *Agent) crash(ctx context.Context, w *watch, b Behaviour) error {
 }
 
 // sendBeacon sends a beacon if the host is on the network.
-func (a *Agent) sendBeacon(ctx context.Context, stage agentapi.BeaconStage, cause *agentapi.BeaconCause) error {
+func (a *Agent) sendBeacon(ctx context.Context, phase agentapi.BeaconPhase, cause *agentapi.BeaconCause) error {
 	if a.offline || a.silent {
 		return nil
 	}
-	return a.beacon(ctx, stage, cause)
+	return a.beacon(ctx, phase, cause)
 }
 
 // rolledBack is called when the old version starts after a rollback by the watcher.

@@ -255,13 +255,13 @@ func (a *Agent) ack(ctx context.Context, actionID, errText string) error {
 }
 
 // beacon sends a beacon of the host's watcher.
-func (a *Agent) beacon(ctx context.Context, stage agentapi.BeaconStage, cause *agentapi.BeaconCause) error {
+func (a *Agent) beacon(ctx context.Context, phase agentapi.BeaconPhase, cause *agentapi.BeaconCause) error {
 	doc, err := a.fleet.Store.Agents().Get(ctx, a.ID)
 	if err != nil {
 		return err
 	}
 	w := a.watch
-	b := agentapi.Beacon{ActionID: w.action, From: w.from, To: w.to, Stage: stage, Reason: cause, At: a.fleet.Now.UTC()}
+	b := agentapi.Beacon{ActionID: w.action, From: w.from, To: w.to, Phase: phase, Reason: cause, At: a.fleet.Now.UTC()}
 	b.Agent = agentapi.BeaconAgent{Alive: !a.down, Crashes: w.crashes}
 	if !a.down {
 		b.Agent.State, b.Agent.Version = a.health, a.version

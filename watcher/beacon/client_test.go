@@ -100,7 +100,7 @@ func TestSendMakesTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := c.Send(t.Context(), agentapi.Beacon{Stage: agentapi.BeaconWatching, To: "1.1.0"}); err != nil {
+		if err := c.Send(t.Context(), agentapi.Beacon{Phase: agentapi.BeaconWatching, To: "1.1.0"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -72,7 +72,7 @@ func (s *Sender) Send(r watch.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.newest = &b
-	if b.Stage != agentapi.BeaconWatching {
+	if b.Phase != agentapi.BeaconWatching {
 		s.retry, s.wait = time.Time{}, 0
 	}
 	s.change()
@@ -98,7 +98,7 @@ func (s *Sender) Close(ctx context.Context) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(hurriedTimeout, cancel) })()
-	s.await(patience, func() bool { return s.idle() || (s.newest != nil && !s.newest.Stage.Ended()) })
+	s.await(patience, func() bool { return s.idle() || (s.newest != nil && !s.newest.Phase.Ended()) })
 	s.stop()
 	<-s.done
 }
@@ -168,7 +168,7 @@ func (s *Sender) next() (b *agentapi.Beacon, wait time.Duration, changed <-chan 
 	}
 	at := s.blocked()
 	// The result of a watch is sent without minGap.
-	if paced := s.sent.Add(minGap); s.newest.Stage == agentapi.BeaconWatching && paced.After(at) {
+	if paced := s.sent.Add(minGap); s.newest.Phase == agentapi.BeaconWatching && paced.After(at) {
 		at = paced
 	}
 	if wait = time.Until(at); wait > 0 {
@@ -204,11 +204,11 @@ func (s *Sender) finish(ctx context.Context, b agentapi.Beacon, err error) {
 		s.asked = time.Now().Add(refusal.RetryAfter)
 	}
 	// During a watch newer reports follow; the result must be sent again.
-	if s.newest == nil && b.Stage != agentapi.BeaconWatching {
+	if s.newest == nil && b.Phase != agentapi.BeaconWatching {
 		s.newest = &b
 	}
 	if !s.failing {
-		s.log.Warn("a report could not be sent to the server, continuing without", "stage", string(b.Stage), "again_in", time.Until(s.blocked()).String(), "error", err)
+		s.log.Warn("a report could not be sent to the server, continuing without", "stage", string(b.Phase), "again_in", time.Until(s.blocked()).String(), "error", err)
 	}
 	s.failing = true
 }
@@ -217,7 +217,7 @@ func beaconOf(r watch.Report) agentapi.Beacon {
 	b := agentapi.Beacon{
 		ActionID: r.Marker.ActionID,
 		From:     r.Marker.From.FullVersion(), To: r.Marker.To.FullVersion(),
-		Stage: agentapi.BeaconStage(r.Stage), Waiting: r.Waiting, At: r.At.UTC(),
+		Phase: agentapi.BeaconPhase(r.Phase), Waiting: r.Waiting, At: r.At.UTC(),
 		Agent: agentapi.BeaconAgent{Alive: r.Alive, Crashes: r.Crashes},
 	}
 	if h := r.Health; h != nil {

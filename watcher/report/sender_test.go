@@ -45,7 +45,7 @@ func (w *wire) words() []string {
 	defer w.mu.Unlock()
 	var out []string
 	for _, b := range w.got {
-		out = append(out, string(b.Stage)+" "+b.Waiting)
+		out = append(out, string(b.Phase)+" "+b.Waiting)
 	}
 	return out
 }
@@ -66,9 +66,9 @@ func sending(t *testing.T, name string, answer func(ctx context.Context, n int) 
 	})
 }
 
-func watching(what string) watch.Report { return watch.Report{Stage: watch.Watching, Waiting: what} }
+func watching(what string) watch.Report { return watch.Report{Phase: watch.Watching, Waiting: what} }
 
-func over(r handoff.Result) watch.Report { return watch.Report{Stage: watch.Stage(r)} }
+func over(r handoff.Result) watch.Report { return watch.Report{Phase: watch.Phase(r)} }
 
 func want(t *testing.T, w *wire, words ...string) {
 	t.Helper()
@@ -149,7 +149,7 @@ func TestSenderHonoursRetryAfter(t *testing.T) {
 		s.Send(watching("x"))
 		synctest.Wait()
 		begin := time.Now()
-		s.Send(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Phase: watch.RollingBack})
 		s.Flush(t.Context())
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("flushing took %v", took)
@@ -172,7 +172,7 @@ func TestFlush(t *testing.T) {
 	sending(t, "waits for what is on its way", slow, func(t *testing.T, s *Sender, w *wire) {
 		s.Send(watching("x"))
 		synctest.Wait()
-		s.Send(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Phase: watch.RollingBack})
 		begin := time.Now()
 		s.Flush(t.Context())
 		if took := time.Since(begin); took != 2*time.Second {
@@ -191,7 +191,7 @@ func TestFlush(t *testing.T) {
 		}
 	})
 	sending(t, "not for a server that is away", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, w *wire) {
-		s.Send(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Phase: watch.RollingBack})
 		begin := time.Now()
 		s.Flush(t.Context())
 		if took := time.Since(begin); took != 0 {
@@ -219,7 +219,7 @@ func TestCloseSendsTheResult(t *testing.T) {
 		}
 		return nil
 	}, func(t *testing.T, s *Sender, w *wire) {
-		s.Send(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Phase: watch.RollingBack})
 		time.Sleep(time.Minute) // by now it waits half a minute between two tries
 		n := len(w.words())
 		s.Send(over(handoff.RolledBack))
@@ -273,22 +273,22 @@ func TestBeaconOfAReport(t *testing.T) {
 		To:       handoff.Install{Identity: manifest.Identity{Version: "1.1.0", Snapshot: true, Hash: "3f2a9c"}},
 	}
 	got := beaconOf(watch.Report{
-		Marker: m, Stage: watch.RollingBack, Alive: true, Crashes: 2, Waiting: "it waits", At: at,
+		Marker: m, Phase: watch.RollingBack, Alive: true, Crashes: 2, Waiting: "it waits", At: at,
 		Health: &probe.Health{Identity: m.To.Identity, State: probe.Degraded, Fleet: probe.Fleet{LastCheckin: &at}},
 		Reason: &handoff.Reason{Code: handoff.ReasonCheckFailed, Text: "It failed."},
 	})
-	if got.ActionID != "a-1" || got.From != "1.0.0" || got.To != "1.1.0-SNAPSHOT" || got.Stage != agentapi.BeaconRollingBack ||
+	if got.ActionID != "a-1" || got.From != "1.0.0" || got.To != "1.1.0-SNAPSHOT" || got.Phase != agentapi.BeaconRollingBack ||
 		got.Waiting != "it waits" || !got.At.Equal(at) || got.Reason.Code != "check_failed" || got.Reason.Text != "It failed." {
 		t.Errorf("%+v", got)
 	}
 	if a := got.Agent; !a.Alive || a.State != "degraded" || a.Version != "1.1.0-SNAPSHOT" || a.Crashes != 2 || !a.LastCheckin.Equal(at) {
 		t.Errorf("%+v", a)
 	}
-	for _, stage := range []watch.Stage{
-		watch.Watching, watch.RollingBack, watch.Stage(handoff.Committed), watch.Stage(handoff.RolledBack), watch.Stage(handoff.RollbackFailed),
+	for _, phase := range []watch.Phase{
+		watch.Watching, watch.RollingBack, watch.Phase(handoff.Committed), watch.Phase(handoff.RolledBack), watch.Phase(handoff.RollbackFailed),
 	} {
-		if b := beaconOf(watch.Report{Stage: stage}); !b.Stage.Known() {
-			t.Errorf("the wire knows no stage %q", stage)
+		if b := beaconOf(watch.Report{Phase: phase}); !b.Phase.Known() {
+			t.Errorf("the wire knows no phase %q", phase)
 		}
 	}
 }

@@ -41,19 +41,19 @@ type Server interface {
 	Contact() (good, bad int)
 }
 
-// Stage is the stage of a watch. A watch that has ended has the name of its result.
-type Stage string
+// Phase is the phase of a watch. A watch that has ended has the name of its result.
+type Phase string
 
-// The stages before a result.
+// The phases before a result.
 const (
-	Watching    Stage = "watching"
-	RollingBack Stage = "rolling_back"
+	Watching    Phase = "watching"
+	RollingBack Phase = "rolling_back"
 )
 
 // Report describes the host and the upgrade.
 type Report struct {
 	Marker  handoff.Marker
-	Stage   Stage
+	Phase   Phase
 	Alive   bool          // the agent's process runs
 	Health  *probe.Health // its last answer, if it still holds
 	Crashes int           // exits of its process in this watch
@@ -63,14 +63,14 @@ type Report struct {
 }
 
 // report returns the report of h.
-func (h History) report(m handoff.Marker, stage Stage) Report {
-	r := Report{Marker: m, Stage: stage, Alive: h.alive, Crashes: h.crashes(), At: time.Now()}
+func (h History) report(m handoff.Marker, phase Phase) Report {
+	r := Report{Marker: m, Phase: phase, Alive: h.alive, Crashes: h.crashes(), At: time.Now()}
 	switch h.cond.kind {
 	case running, previous, foreign:
 		health := h.cond.health
 		r.Health = &health
 	}
-	if stage == Watching {
+	if phase == Watching {
 		r.Waiting = Waiting(m, h)
 	}
 	return r
@@ -116,6 +116,6 @@ func (w *Watch) conclusion(ctx context.Context, m handoff.Marker, h History, o h
 	}
 	s := w.sample(context.WithoutCancel(ctx), true)
 	w.Server.Send(Report{
-		Marker: m, Stage: Stage(o.Result), Alive: s.Alive, Health: s.Health, Crashes: h.crashes(), Reason: o.Reason, At: o.At,
+		Marker: m, Phase: Phase(o.Result), Alive: s.Alive, Health: s.Health, Crashes: h.crashes(), Reason: o.Reason, At: o.At,
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-func (s *scriptedServer) stages() []Stage {
-	var out []Stage
+func (s *scriptedServer) phases() []Phase {
+	var out []Phase
 	for _, r := range s.reports {
-		out = append(out, r.Stage)
+		out = append(out, r.Phase)
 	}
 	return slices.Compact(out)
 }
@@ -24,8 +24,8 @@ func TestLoopSendsReports(t *testing.T) {
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		if got, want := s.server.stages(), []Stage{Watching, Stage(handoff.Committed)}; !slices.Equal(got, want) {
-			t.Errorf("stages %v, want %v", got, want)
+		if got, want := s.server.phases(), []Phase{Watching, Phase(handoff.Committed)}; !slices.Equal(got, want) {
+			t.Errorf("phases %v, want %v", got, want)
 		}
 		if n := len(s.server.reports); n < 20 || n > 24 {
 			t.Errorf("%d reports in ten minutes, want one each half minute", n)
@@ -45,8 +45,8 @@ func TestLoopSendsReports(t *testing.T) {
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		if got, want := s.server.stages(), []Stage{Watching, RollingBack, Stage(handoff.RolledBack)}; !slices.Equal(got, want) {
-			t.Fatalf("stages %v, want %v", got, want)
+		if got, want := s.server.phases(), []Phase{Watching, RollingBack, Phase(handoff.RolledBack)}; !slices.Equal(got, want) {
+			t.Fatalf("phases %v, want %v", got, want)
 		}
 		n := len(s.server.reports)
 		before, after := s.server.reports[n-2], s.server.reports[n-1]

@@ -36,7 +36,7 @@ func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beac
 			return store.Report{} // most beacons end here, without a write
 		}
 		r := store.Report{Agent: a}
-		if change.Stage {
+		if change.Phase {
 			r.Events = append(r.Events, a.WatchEvent())
 		}
 		if change.Upgrade {

@@ -63,9 +63,9 @@ func (w *world) events() []fleet.Event {
 	return list
 }
 
-func sees(stage agentapi.BeaconStage) agentapi.Beacon {
-	b := agentapi.Beacon{ActionID: "act", From: "1.0.0", To: "1.1.0", Stage: stage, At: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
-	if stage == agentapi.BeaconRolledBack || stage == agentapi.BeaconRollingBack {
+func sees(phase agentapi.BeaconPhase) agentapi.Beacon {
+	b := agentapi.Beacon{ActionID: "act", From: "1.0.0", To: "1.1.0", Phase: phase, At: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
+	if phase == agentapi.BeaconRolledBack || phase == agentapi.BeaconRollingBack {
 		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed 3 times"}
 	}
 	return b

@@ -45,8 +45,8 @@ func TestCheckinChangesNoAgentInTheSameState(t *testing.T) {
 		a.UpgradeTo = rapid.SampledFrom(versions).Draw(t, "upgrade to")
 		a.UpgradeEndReported = rapid.Bool().Draw(t, "end reported")
 		if rapid.Bool().Draw(t, "watched") {
-			stage := rapid.SampledFrom([]agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollbackFailed, agentapi.BeaconCommitted}).Draw(t, "stage")
-			a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{Stage: stage, To: "1.0.0", ActionID: "one"}, ReceivedAt: start.Add(-time.Minute)}
+			phase := rapid.SampledFrom([]agentapi.BeaconPhase{agentapi.BeaconWatching, agentapi.BeaconRollbackFailed, agentapi.BeaconCommitted}).Draw(t, "phase")
+			a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{Phase: phase, To: "1.0.0", ActionID: "one"}, ReceivedAt: start.Add(-time.Minute)}
 		}
 		a.Tags = rapid.SampledFrom([][]string{nil, {"eu"}}).Draw(t, "tags")
 	}

@@ -101,7 +101,7 @@ func renderWatch(a *fleet.Agent, now time.Time) *adminapi.Watch {
 		return nil
 	}
 	out := &adminapi.Watch{
-		ActionId: ptr(w.ActionID), From: w.From, To: w.To, Stage: adminapi.WatchStage(w.Stage), Waiting: ptr(w.Waiting), At: w.At, ReceivedAt: w.ReceivedAt,
+		ActionId: ptr(w.ActionID), From: w.From, To: w.To, Stage: adminapi.WatchStage(w.Phase), Waiting: ptr(w.Waiting), At: w.At, ReceivedAt: w.ReceivedAt,
 		Agent: adminapi.WatchedAgent{
 			Alive: w.Agent.Alive, State: ptr(w.Agent.State), Version: ptr(w.Agent.Version), Crashes: w.Agent.Crashes, LastCheckin: w.Agent.LastCheckin,
 		},

@@ -78,7 +78,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 	if actions[0].Status != adminapi.FAILED || actions[0].LatestErrors[0].Error != "it crashed 3 times" {
 		t.Errorf("its action is %+v", actions[0])
 	}
-	back.Stage = agentapi.BeaconRolledBack
+	back.Phase = agentapi.BeaconRolledBack
 	a.Beacon(back)
 	a.Beacon(back)
 	if n := eventTypes(t, s, a)[before+1:]; !slices.Equal(n, []string{fleet.EventAgentWatch, fleet.EventAgentUpgrade, fleet.EventAgentWatch}) {

@@ -439,13 +439,13 @@ func (a *Agent) Ack(errText string, actionIDs ...string) Answer {
 }
 
 // Beacon returns a watcher's report of an upgrade from 1.0.0 to 1.1.0 with a healthy
-// agent. Stages of a rollback have a reason.
-func Beacon(actionID string, stage agentapi.BeaconStage) agentapi.Beacon {
+// agent. Phases of a rollback have a reason.
+func Beacon(actionID string, phase agentapi.BeaconPhase) agentapi.Beacon {
 	b := agentapi.Beacon{
-		ActionID: actionID, From: "1.0.0", To: "1.1.0", Stage: stage, At: time.Now().UTC(),
+		ActionID: actionID, From: "1.0.0", To: "1.1.0", Phase: phase, At: time.Now().UTC(),
 		Agent: agentapi.BeaconAgent{Alive: true, State: "healthy", Version: "1.1.0"}, Waiting: "for 3 more healthy samples",
 	}
-	if stage != agentapi.BeaconWatching && stage != agentapi.BeaconCommitted {
+	if phase != agentapi.BeaconWatching && phase != agentapi.BeaconCommitted {
 		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed 3 times"}
 	}
 	return b

@@ -130,7 +130,7 @@ func TestReconcileUpgradesEndsARollbackOfASilentAgent(t *testing.T) {
 	w.must(err)
 	w.change("a", func(a *fleet.Agent) {
 		a.ObserveBeacon(agentapi.Beacon{
-			ActionID: up.ID, From: "1.0.0", To: "1.1.0", Stage: agentapi.BeaconRolledBack, Reason: &agentapi.BeaconCause{Code: "manual", Text: "asked for"}, At: w.now,
+			ActionID: up.ID, From: "1.0.0", To: "1.1.0", Phase: agentapi.BeaconRolledBack, Reason: &agentapi.BeaconCause{Code: "manual", Text: "asked for"}, At: w.now,
 		}, w.now)
 	})
 	w.must(w.service.ReconcileUpgradesOnce(t.Context()))

@@ -433,7 +433,7 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 		links = append(links, Reason{Text: detailWords(d), Since: s.UpgradeStartedAt, Until: d.Metadata.ScheduledAt})
 	}
 	if w := s.Watch; w != nil && ours && w.ActionID == t.ActionID {
-		text := fmt.Sprintf("its watcher reports: %s %s", strings.ReplaceAll(string(w.Stage), "_", " "), w.To)
+		text := fmt.Sprintf("its watcher reports: %s %s", strings.ReplaceAll(string(w.Phase), "_", " "), w.To)
 		if w.Reason != nil {
 			text += ": " + w.Reason.Text
 		} else if w.Waiting != "" {

@@ -198,7 +198,7 @@ func TestExplainReportsOfTheHost(t *testing.T) {
 	t.Run("the watcher's word", func(t *testing.T) {
 		e := Target(&r, someTarget(fleet.TargetVerifying, func(t *fleet.Target) { t.ActionID, t.ReachedAt = "r1-g1-0", before(time.Minute) }), someAgent(func(a *fleet.Agent) {
 			a.UpgradeActionID, a.Version = "r1-g1-0", "1.2.0"
-			a.Watch = &fleet.Watch{ReceivedAt: rollouttest.Hour, Beacon: agentapi.Beacon{ActionID: "r1-g1-0", Stage: agentapi.BeaconWatching, To: "1.2.0", Waiting: "seven more healthy samples"}}
+			a.Watch = &fleet.Watch{ReceivedAt: rollouttest.Hour, Beacon: agentapi.Beacon{ActionID: "r1-g1-0", Phase: agentapi.BeaconWatching, To: "1.2.0", Waiting: "seven more healthy samples"}}
 		}), nil, "", rollouttest.Hour, rollouttest.Hour)
 		wantChain(t, e, "its health is being watched", "its watcher reports: watching 1.2.0, waiting: seven more")
 	})

@@ -1078,27 +1078,27 @@ func TestWhichWatchersAreWaitedFor(t *testing.T) {
 		name  string
 		state fleet.TargetState
 		code  fleet.ReasonCode
-		stage agentapi.BeaconStage
+		phase agentapi.BeaconPhase
 		ended bool // the agent itself reported the end
 		other bool // the watcher reports on another upgrade
 		waits bool
 	}{
-		{name: "it goes back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, waits: true},
-		{name: "it goes back and the target was judged before", state: fleet.TargetFailed, code: fleet.WhyStalled, stage: agentapi.BeaconRollingBack, waits: true},
-		{name: "it will go back from a crash loop", state: fleet.TargetFailed, code: fleet.WhyCrashLoop, stage: agentapi.BeaconWatching, waits: true},
-		{name: "it only watches", state: fleet.TargetFailed, code: fleet.WhyUnhealthy, stage: agentapi.BeaconWatching},
-		{name: "it went back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRolledBack},
-		{name: "it could not", state: fleet.TargetFailed, code: fleet.WhyStuck, stage: agentapi.BeaconRollbackFailed},
-		{name: "the old version is back and has reported it", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, ended: true},
-		{name: "it reports on an earlier upgrade", state: fleet.TargetFailed, code: fleet.WhyStalled, stage: agentapi.BeaconRollingBack, other: true},
-		{name: "the target succeeded", state: fleet.TargetSucceeded, code: fleet.WhyHealthy, stage: agentapi.BeaconWatching},
+		{name: "it goes back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, phase: agentapi.BeaconRollingBack, waits: true},
+		{name: "it goes back and the target was judged before", state: fleet.TargetFailed, code: fleet.WhyStalled, phase: agentapi.BeaconRollingBack, waits: true},
+		{name: "it will go back from a crash loop", state: fleet.TargetFailed, code: fleet.WhyCrashLoop, phase: agentapi.BeaconWatching, waits: true},
+		{name: "it only watches", state: fleet.TargetFailed, code: fleet.WhyUnhealthy, phase: agentapi.BeaconWatching},
+		{name: "it went back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, phase: agentapi.BeaconRolledBack},
+		{name: "it could not", state: fleet.TargetFailed, code: fleet.WhyStuck, phase: agentapi.BeaconRollbackFailed},
+		{name: "the old version is back and has reported it", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, phase: agentapi.BeaconRollingBack, ended: true},
+		{name: "it reports on an earlier upgrade", state: fleet.TargetFailed, code: fleet.WhyStalled, phase: agentapi.BeaconRollingBack, other: true},
+		{name: "the target succeeded", state: fleet.TargetSucceeded, code: fleet.WhyHealthy, phase: agentapi.BeaconWatching},
 		{name: "no watcher was heard of", state: fleet.TargetFailed, code: fleet.WhyStale},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target := fleet.Target{State: c.state, Code: c.code, ActionID: "r-g1-1"}
 			a := &fleet.Agent{Upgrade: fleet.Upgrade{UpgradeEndReported: c.ended}}
-			if c.stage != "" {
-				a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "r-g1-1", Stage: c.stage}, ReceivedAt: heard}
+			if c.phase != "" {
+				a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "r-g1-1", Phase: c.phase}, ReceivedAt: heard}
 			}
 			if c.other {
 				a.Watch.ActionID = "r-g0-1"
@@ -1135,9 +1135,9 @@ func TestHowLongAWatchIsWaitedFor(t *testing.T) {
 	details := func(state agentapi.UpgradeState) func(*fleet.Agent) {
 		return func(a *fleet.Agent) { a.UpgradeDetails = &agentapi.UpgradeDetails{ActionID: "act", State: state} }
 	}
-	heard := func(at time.Time, stage agentapi.BeaconStage) func(*fleet.Agent) {
+	heard := func(at time.Time, phase agentapi.BeaconPhase) func(*fleet.Agent) {
 		return func(a *fleet.Agent) {
-			a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "act", Stage: stage}, ReceivedAt: at}
+			a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "act", Phase: phase}, ReceivedAt: at}
 		}
 	}
 	for name, c := range map[string]struct {

@@ -176,7 +176,7 @@ func (c *assessment) endedBadly() bool {
 	case status == fleet.UpgradeFailed:
 		c.move(fleet.TargetFailed, fleet.WhyReported, cmp.Or(text, "the agent gave no reason"))
 	default:
-		if w := c.watch(); w != nil && w.Stage != agentapi.BeaconCommitted && w.Agent.Crashes >= c.rule.MaxCrashes {
+		if w := c.watch(); w != nil && w.Phase != agentapi.BeaconCommitted && w.Agent.Crashes >= c.rule.MaxCrashes {
 			c.move(fleet.TargetFailed, fleet.WhyCrashLoop, fmt.Sprintf("its process ended %d times, %d are a crash loop", w.Agent.Crashes, c.rule.MaxCrashes))
 			return true
 		}
@@ -430,9 +430,9 @@ func (c *assessment) unwell() (sick, unsure string) {
 		return "", "has not received its policy yet"
 	case a.Last.Status == "starting":
 		return "", fmt.Sprintf("still starting after %s", max(0, c.now.Sub(*c.ReachedAt)).Round(time.Second))
-	case w != nil && w.Stage == agentapi.BeaconRollingBack:
+	case w != nil && w.Phase == agentapi.BeaconRollingBack:
 		return "", "its watcher is restoring the previous version"
-	case w != nil && !w.Stage.Ended() && !w.Fresh(c.now) && d != nil:
+	case w != nil && !w.Phase.Ended() && !w.Fresh(c.now) && d != nil:
 		return "", fmt.Sprintf("its watcher was last heard of at %s and has not agreed yet", w.ReceivedAt.UTC().Format(time.RFC3339))
 	}
 	return "", ""
@@ -483,7 +483,7 @@ func RollbackDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time 
 		return time.Time{}
 	}
 	w := c.watch()
-	if w == nil || (w.Stage != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Stage.Ended())) {
+	if w == nil || (w.Phase != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Phase.Ended())) {
 		return time.Time{}
 	}
 	return w.ReceivedAt.Add(healthRule(p).StaleAfter.D())
@@ -499,7 +499,7 @@ func WatchDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 	if d := c.details(); c.ours() && d != nil && !d.State.Ended() {
 		return t.EndedAt.Add(LateReportWindow)
 	}
-	if w := c.watch(); c.ours() && w != nil && w.Stage == agentapi.BeaconWatching && a.LastActivity().Before(w.ReceivedAt) {
+	if w := c.watch(); c.ours() && w != nil && w.Phase == agentapi.BeaconWatching && a.LastActivity().Before(w.ReceivedAt) {
 		return w.ReceivedAt.Add(fleet.BeaconFresh) // only the watcher is heard from
 	}
 	return time.Time{}

@@ -45,9 +45,9 @@ func (p *patient) says(s agentapi.UpgradeState, m agentapi.UpgradeMetadata) {
 	p.agent.ObserveUpgrade("", &agentapi.UpgradeDetails{ActionID: "r-g1-1", TargetVersion: "1.1.0", State: s, Metadata: m}, p.now)
 }
 
-func (p *patient) watched(stage agentapi.BeaconStage, crashes int, ago time.Duration) {
-	b := agentapi.Beacon{ActionID: "r-g1-1", From: "1.0.0", To: "1.1.0", Stage: stage, At: p.now, Agent: agentapi.BeaconAgent{Alive: true, Crashes: crashes}}
-	if stage != agentapi.BeaconWatching && stage != agentapi.BeaconCommitted {
+func (p *patient) watched(phase agentapi.BeaconPhase, crashes int, ago time.Duration) {
+	b := agentapi.Beacon{ActionID: "r-g1-1", From: "1.0.0", To: "1.1.0", Phase: phase, At: p.now, Agent: agentapi.BeaconAgent{Alive: true, Crashes: crashes}}
+	if phase != agentapi.BeaconWatching && phase != agentapi.BeaconCommitted {
 		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: "it ended twice"}
 	}
 	p.agent.ObserveBeacon(b, p.now.Add(-ago))
@@ -470,9 +470,9 @@ func TestAssessProperties(t *testing.T) {
 					agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeRestarting, agentapi.UpgradeWatching, agentapi.UpgradeFailed, agentapi.UpgradeRollback,
 				}).Draw(t, "phase"), agentapi.UpgradeMetadata{ErrorMsg: "x"})
 			case 1:
-				p.watched(rapid.SampledFrom([]agentapi.BeaconStage{
+				p.watched(rapid.SampledFrom([]agentapi.BeaconPhase{
 					agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRollbackFailed, agentapi.BeaconRolledBack, agentapi.BeaconCommitted,
-				}).Draw(t, "stage"), rapid.IntRange(0, 3).Draw(t, "crashes"), 0)
+				}).Draw(t, "phase"), rapid.IntRange(0, 3).Draw(t, "crashes"), 0)
 			case 2:
 				p.agent.ObserveUpgrade(rapid.SampledFrom([]string{"1.0.0", "1.1.0"}).Draw(t, "version"), p.agent.UpgradeDetails, p.now)
 			case 3:

@@ -341,10 +341,10 @@ func (h *host) enter(w *world, s agentapi.UpgradeState) {
 	h.state, h.since, h.details = s, w.now, w.details(h, *h.action, s)
 }
 
-func (w *world) beacon(h *host, stage agentapi.BeaconStage, crashes int, reason string) {
+func (w *world) beacon(h *host, phase agentapi.BeaconPhase, crashes int, reason string) {
 	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
 	w.must(err)
-	b := agentapi.Beacon{ActionID: h.action.ID, From: h.from, To: h.details.TargetVersion, Stage: stage, At: w.now, Agent: agentapi.BeaconAgent{Alive: crashes == 0, Crashes: crashes}}
+	b := agentapi.Beacon{ActionID: h.action.ID, From: h.from, To: h.details.TargetVersion, Phase: phase, At: w.now, Agent: agentapi.BeaconAgent{Alive: crashes == 0, Crashes: crashes}}
 	if reason != "" {
 		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: reason}
 	}

@@ -174,15 +174,15 @@ func TestBeacons(t *testing.T) {
 		t.Errorf("read as %+v", b)
 	}
 	roundTrip[Beacon](t, `{"from": "1.0.0", "to": "1.1.0", "stage": "watching", "agent": {"alive": false, "crashes": 0}, "at": "2026-03-03T10:00:00Z"}`)
-	for stage, over := range map[BeaconStage]bool{
+	for phase, over := range map[BeaconPhase]bool{
 		BeaconWatching: false, BeaconRollingBack: false, BeaconCommitted: true, BeaconRolledBack: true, BeaconRollbackFailed: true,
 	} {
-		if !stage.Known() || stage.Ended() != over {
-			t.Errorf("%s is known: %v, over: %v", stage, stage.Known(), stage.Ended())
+		if !phase.Known() || phase.Ended() != over {
+			t.Errorf("%s is known: %v, over: %v", phase, phase.Known(), phase.Ended())
 		}
 	}
-	if BeaconStage("hoping").Known() || BeaconStage("").Known() {
-		t.Error("stages are known that do not exist")
+	if BeaconPhase("hoping").Known() || BeaconPhase("").Known() {
+		t.Error("phases are known that do not exist")
 	}
 }
 

@@ -10,7 +10,7 @@ type Beacon struct {
 	ActionID string       `json:"action_id,omitempty"`
 	From     string       `json:"from"` // full version before the upgrade
 	To       string       `json:"to"`   // full version being watched
-	Stage    BeaconStage  `json:"stage"`
+	Phase    BeaconPhase  `json:"stage"`
 	Agent    BeaconAgent  `json:"agent"`
 	Reason   *BeaconCause `json:"reason,omitempty"` // why it is being, or was, rolled back
 	// Waiting is a sentence that says what the watcher waits for.
@@ -18,21 +18,21 @@ type Beacon struct {
 	At      time.Time `json:"at"`
 }
 
-// BeaconStage is the progress of a watch.
-type BeaconStage string
+// BeaconStage is the phase of a watch; its name on the wire is stage.
+type BeaconPhase string
 
 // Values of BeaconStage. The last three end the watch.
 const (
-	BeaconWatching       BeaconStage = "watching"
-	BeaconRollingBack    BeaconStage = "rolling_back"
-	BeaconCommitted      BeaconStage = "committed"
-	BeaconRolledBack     BeaconStage = "rolled_back"
-	BeaconRollbackFailed BeaconStage = "rollback_failed"
+	BeaconWatching       BeaconPhase = "watching"
+	BeaconRollingBack    BeaconPhase = "rolling_back"
+	BeaconCommitted      BeaconPhase = "committed"
+	BeaconRolledBack     BeaconPhase = "rolled_back"
+	BeaconRollbackFailed BeaconPhase = "rollback_failed"
 )
 
-// Known reports whether s is one of the stages.
-func (s BeaconStage) Known() bool {
-	switch s {
+// Known reports whether s is one of the phases.
+func (p BeaconPhase) Known() bool {
+	switch p {
 	case BeaconWatching, BeaconRollingBack, BeaconCommitted, BeaconRolledBack, BeaconRollbackFailed:
 		return true
 	}
@@ -40,8 +40,8 @@ func (s BeaconStage) Known() bool {
 }
 
 // Ended reports whether the watch has ended.
-func (s BeaconStage) Ended() bool {
-	return s == BeaconCommitted || s == BeaconRolledBack || s == BeaconRollbackFailed
+func (p BeaconPhase) Ended() bool {
+	return p == BeaconCommitted || p == BeaconRolledBack || p == BeaconRollbackFailed
 }
 
 // BeaconAgent is the agent as seen by the watcher.
