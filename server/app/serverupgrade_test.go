@@ -63,10 +63,10 @@ func TestServerOutsideAnInstallationIsNotUpgraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apptest.Start(t, exactly(time.Minute), func(o *app.Options) { o.Version = "1.0.0" })
 		time.Sleep(time.Second)
-		if _, err := selfupgrade.Begin(t.Context(), s.Store, selfupgrade.Order{Actor: "kim", To: "1.1.0"}, time.Now().UTC()); err != nil {
+		if _, err := selfupgrade.Begin(t.Context(), s.Store, selfupgrade.Request{Actor: "kim", To: "1.1.0"}, time.Now().UTC()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := selfupgrade.Begin(t.Context(), s.Store, selfupgrade.Order{Actor: "kim", To: "1.1.0"}, time.Now().UTC()); fleet.KindOf(err) != fleet.Conflict {
+		if _, err := selfupgrade.Begin(t.Context(), s.Store, selfupgrade.Request{Actor: "kim", To: "1.1.0"}, time.Now().UTC()); fleet.KindOf(err) != fleet.Conflict {
 			t.Errorf("a second upgrade: %v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -78,7 +78,7 @@ func TestServerOutsideAnInstallationIsNotUpgraded(t *testing.T) {
 			t.Errorf("to undo what has ended: %v", err)
 		}
 		for to, want := range map[string]string{"1.0.0": "all servers run already", "2.0.0": "their major versions differ", "next": "next"} {
-			if _, err := selfupgrade.Begin(t.Context(), s.Store, selfupgrade.Order{Actor: "kim", To: to}, time.Now().UTC()); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := selfupgrade.Begin(t.Context(), s.Store, selfupgrade.Request{Actor: "kim", To: to}, time.Now().UTC()); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("an upgrade to %s: %v, want %q", to, err, want)
 			}
 		}

@@ -70,7 +70,7 @@ func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
 const upgradeActor = "muster server upgrade"
 
 func (c storeCommands) BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
-	return selfupgrade.Begin(ctx, c.store, selfupgrade.Order{Actor: upgradeActor, To: to, WithoutBackup: withoutBackup}, time.Now().UTC())
+	return selfupgrade.Begin(ctx, c.store, selfupgrade.Request{Actor: upgradeActor, To: to, WithoutBackup: withoutBackup}, time.Now().UTC())
 }
 
 func (c storeCommands) UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {

@@ -38,7 +38,7 @@ type Action struct {
 	// Automatic means that it belongs to a rollout which the server has created.
 	Automatic bool `json:"is_automatic,omitempty"`
 	// Rollout is the rollout that it belongs to, nil for none.
-	Rollout *OrderRollout `json:"rollout,omitempty"`
+	Rollout *RolloutRef `json:"rollout,omitempty"`
 	// OverrideFreeze: it was ordered in spite of freezes, so a new one does not cancel it.
 	OverrideFreeze bool `json:"override_freeze,omitempty"`
 	// InputType and Timeout are those of an INPUT_ACTION.

@@ -72,8 +72,8 @@ func drawAgent(t *rapid.T) Agent {
 			continue
 		}
 		switch p := v.FieldByIndex(f.Index).Addr().Interface().(type) {
-		case **OrderRollout:
-			*p = &OrderRollout{ID: "r", Name: drawText(t, name)}
+		case **RolloutRef:
+			*p = &RolloutRef{ID: "r", Name: drawText(t, name)}
 		case *[]Phase:
 			*p = []Phase{{State: ProgressSent, At: now, Text: drawText(t, name)}}
 		case *string:

@@ -65,7 +65,7 @@ func valued() Agent {
 		Components: json.RawMessage(`[{"id": "web-default", "type": "component", "status": "FAILED", "message": "It fell", "name": "web", "runtime": "systemd", "version": "2.4.0",
 			"upgrade_details": {"target_version": "2.5.0", "action_id": "x2", "state": "UPG_FAILED",
 				"metadata": {"phase": "VERIFYING", "failed_state": "UPG_WATCHING", "error_msg": "no answer", "reason_code": "check_failed"}}}]`),
-		ComponentActions: []string{"x2"}, ComponentsSince: &now, Upgrade: Upgrade{UpgradeOrder: UpgradeOrder{UpgradeBy: "ann", UpgradeEndedAt: &now}, UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now, UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
+		ComponentActions: []string{"x2"}, ComponentsSince: &now, Upgrade: Upgrade{UpgradeLog: UpgradeLog{UpgradeBy: "ann", UpgradeEndedAt: &now}, UpgradeActionID: "x1", UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now, UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
 			ScheduledAt: &now, DownloadPercent: 12.5, DownloadRate: 1000, RetryErrorMsg: "no route", RetryUntil: &now, RetryAttempt: 1, RetryLimit: 6,
 			FailedState: agentapi.UpgradeDownloading, ErrorMsg: "disk full", Reason: "it fell", ReasonCode: "crash_loop",
 		}}}, StagedVersions: []string{"1.11.0"},

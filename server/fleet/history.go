@@ -24,10 +24,10 @@ type HistoryRecord struct {
 	Component string `json:"component,omitempty"`
 	ActionID  string `json:"action_id,omitempty"`
 	// By is who ordered it, empty if that was the agent or its host.
-	By      string        `json:"by,omitempty"`
-	Rollout *OrderRollout `json:"rollout,omitempty"`
-	From    string        `json:"from,omitempty"`
-	To      string        `json:"to,omitempty"`
+	By      string      `json:"by,omitempty"`
+	Rollout *RolloutRef `json:"rollout,omitempty"`
+	From    string      `json:"from,omitempty"`
+	To      string      `json:"to,omitempty"`
 	// State is how an upgrade ended; ProgressNone if it was cancelled or replaced.
 	State  ProgressState `json:"state,omitempty"`
 	Phases []Phase       `json:"phases,omitempty"`
@@ -135,7 +135,7 @@ func (a *Agent) SourceRecord(failed []agentapi.FailedSource, now time.Time) Hist
 }
 
 // record returns the record of an upgrade that o describes, as far as that has gone.
-func (o *UpgradeOrder) record(agentID, component, actionID, from, to string, s ProgressState, d *agentapi.UpgradeDetails) HistoryRecord {
+func (o *UpgradeLog) record(agentID, component, actionID, from, to string, s ProgressState, d *agentapi.UpgradeDetails) HistoryRecord {
 	r := HistoryRecord{
 		AgentID: agentID, EndedAt: o.UpgradeEndedAt, Kind: HistoryUpgrade, Component: component, ActionID: actionID,
 		By: o.UpgradeBy, Rollout: o.UpgradeRollout, From: from, To: to, State: s, Phases: o.UpgradePhases, Why: o.UpgradeWhy,

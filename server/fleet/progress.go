@@ -34,7 +34,7 @@ const (
 	ProgressWaitingForHost ProgressState = "waiting_for_host"
 )
 
-// ProgressStates lists all states but ProgressNone in the order of an upgrade.
+// ProgressStates lists all states but ProgressNone in the sequence of an upgrade.
 var ProgressStates = [...]ProgressState{
 	ProgressScheduled, ProgressSent, ProgressAccepted, ProgressDownloading, ProgressInstalling, ProgressRestarting, ProgressWatching,
 	ProgressCommitted, ProgressRolledBack, ProgressFailed, ProgressWaitingForHost,
@@ -63,7 +63,7 @@ type Progress struct {
 	// Rollback means that an operator ordered to go back.
 	Rollback bool
 	By       string
-	Rollout  *OrderRollout
+	Rollout  *RolloutRef
 	// Phase is what is done on the host, in the words of rollouts and of components: preparing,
 	// stopped, mutating, starting or verifying. It is empty if nothing is.
 	Phase string
@@ -97,8 +97,8 @@ func hostPhase(s ProgressState, d *agentapi.UpgradeDetails) string {
 	return ""
 }
 
-// OrderRollout is the rollout that ordered an upgrade.
-type OrderRollout struct {
+// RolloutRef names the rollout that ordered an upgrade.
+type RolloutRef struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
@@ -115,11 +115,11 @@ type Phase struct {
 // attempts that failed, of which the latest are kept.
 const maxPhases = 20
 
-// UpgradeOrder is who ordered an upgrade, and what became of it over time.
-type UpgradeOrder struct {
+// UpgradeLog is who ordered an upgrade, and what became of it over time.
+type UpgradeLog struct {
 	// UpgradeBy is who ordered it, empty if that was on the host.
-	UpgradeBy      string        `json:"upgrade_by,omitempty"`
-	UpgradeRollout *OrderRollout `json:"upgrade_rollout,omitempty"`
+	UpgradeBy      string      `json:"upgrade_by,omitempty"`
+	UpgradeRollout *RolloutRef `json:"upgrade_rollout,omitempty"`
 	// UpgradeWhy is the reason that the operator gave, shortened.
 	UpgradeWhy string `json:"upgrade_why,omitempty"`
 	// UpgradeEndedAt is when it was committed, rolled back or cancelled, or failed.
@@ -148,7 +148,7 @@ type UpgradeOrder struct {
 const UnreportedGrace = 10 * time.Minute
 
 // reported records that the agent reports the upgrade, and whether that changed anything.
-func (o *UpgradeOrder) reported() bool {
+func (o *UpgradeLog) reported() bool {
 	was := o.UpgradeUnreported
 	o.UpgradeUnreported = nil
 	return was != nil
@@ -156,7 +156,7 @@ func (o *UpgradeOrder) reported() bool {
 
 // unreported records that the agent checks in without a report of the upgrade. over reports
 // whether that has lasted for UnreportedGrace.
-func (o *UpgradeOrder) unreported(now time.Time) (over, changed bool) {
+func (o *UpgradeLog) unreported(now time.Time) (over, changed bool) {
 	if o.UpgradeUnreported == nil {
 		o.UpgradeUnreported = &now
 		return false, true
@@ -164,22 +164,22 @@ func (o *UpgradeOrder) unreported(now time.Time) (over, changed bool) {
 	return now.Sub(*o.UpgradeUnreported) >= UnreportedGrace, false
 }
 
-// ordered returns when the upgrade was ordered; now if that is not known.
-func (o *UpgradeOrder) ordered(now time.Time) time.Time {
+// requestedAt returns when the upgrade was ordered; now if that is not known.
+func (o *UpgradeLog) requestedAt(now time.Time) time.Time {
 	if len(o.UpgradePhases) > 0 {
 		return o.UpgradePhases[0].At
 	}
 	return now
 }
 
-// Orderer is who ordered an upgrade, and why.
-type Orderer struct {
+// Requester is who ordered an upgrade, and why.
+type Requester struct {
 	By, Why string
-	Rollout *OrderRollout // nil: by none
+	Rollout *RolloutRef // nil: by none
 }
 
-// orderedBy records who ordered an upgrade at now that begins at start.
-func (o *UpgradeOrder) orderedBy(by Orderer, start *time.Time, now time.Time) {
+// requestedBy records who ordered an upgrade at now that begins at start.
+func (o *UpgradeLog) requestedBy(by Requester, start *time.Time, now time.Time) {
 	first := ProgressSent
 	if start != nil && start.After(now) {
 		first = ProgressScheduled
@@ -190,7 +190,7 @@ func (o *UpgradeOrder) orderedBy(by Orderer, start *time.Time, now time.Time) {
 
 // note records that the upgrade has come into a state, of which text may say more. An upgrade
 // without a state was cancelled.
-func (o *UpgradeOrder) note(s ProgressState, text string, now time.Time) {
+func (o *UpgradeLog) note(s ProgressState, text string, now time.Time) {
 	o.UpgradeEndedAt, o.UpgradeEndText = nil, ""
 	if s == ProgressNone || s.Ended() {
 		o.UpgradeEndedAt, o.UpgradeUnreported = &now, nil
@@ -206,7 +206,7 @@ func (o *UpgradeOrder) note(s ProgressState, text string, now time.Time) {
 }
 
 // confirm records that the host has confirmed the cancellation, and whether that is news.
-func (o *UpgradeOrder) confirm(now time.Time) bool {
+func (o *UpgradeLog) confirm(now time.Time) bool {
 	if o.CancelConfirmedAt != nil {
 		return false
 	}
@@ -215,7 +215,7 @@ func (o *UpgradeOrder) confirm(now time.Time) bool {
 }
 
 // since returns when state s began if it is the last that was noted.
-func (o *UpgradeOrder) since(s ProgressState) *time.Time {
+func (o *UpgradeLog) since(s ProgressState) *time.Time {
 	if n := len(o.UpgradePhases); n > 0 && o.UpgradePhases[n-1].State == s {
 		return &o.UpgradePhases[n-1].At
 	}
@@ -301,14 +301,14 @@ func (a *Agent) progressOf(u *Upgrade, now time.Time) (p Progress, ok bool) {
 	if s == ProgressNone || !a.Active {
 		return p, false
 	}
-	p = progress(s, &u.UpgradeOrder, u.UpgradeDetails, u.UpgradeStartedAt, a.LastActivity(), now)
+	p = progress(s, &u.UpgradeLog, u.UpgradeDetails, u.UpgradeStartedAt, a.LastActivity(), now)
 	p.Version, p.From, p.Rollback = u.UpgradeTo, u.UpgradeFrom, u.UpgradeRollback
 	return p, true
 }
 
 // progress describes the state s of an upgrade of which its agent has reported d, and which
 // starts at start.
-func progress(s ProgressState, o *UpgradeOrder, d *agentapi.UpgradeDetails, start *time.Time, seen, now time.Time) Progress {
+func progress(s ProgressState, o *UpgradeLog, d *agentapi.UpgradeDetails, start *time.Time, seen, now time.Time) Progress {
 	p := Progress{State: s, By: o.UpgradeBy, Rollout: o.UpgradeRollout, Since: o.since(s), Phase: hostPhase(s, d)}
 	switch {
 	case s == ProgressWaitingForHost:
@@ -341,10 +341,10 @@ func progress(s ProgressState, o *UpgradeOrder, d *agentapi.UpgradeDetails, star
 	return p
 }
 
-// OrderedBy records who ordered the upgrade, of a component or of the agent, that has just begun.
-func (a *Agent) OrderedBy(component string, by Orderer, now time.Time) {
+// RequestedBy records who ordered the upgrade, of a component or of the agent, that has just begun.
+func (a *Agent) RequestedBy(component string, by Requester, now time.Time) {
 	u := a.upgradeOf(component)
-	u.orderedBy(by, u.UpgradeStartedAt, now)
+	u.requestedBy(by, u.UpgradeStartedAt, now)
 	a.setUpgrade(component, *u)
 }
 

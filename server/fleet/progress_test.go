@@ -64,7 +64,7 @@ func TestUpgradeIsCommittedOnlyWhenItsWatchIsOver(t *testing.T) {
 	h.Last.At = &h.now
 	h.progressIs(ProgressNone)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.OrderedBy("", Orderer{By: "ann", Rollout: &OrderRollout{ID: "r", Name: "web"}}, h.now)
+	h.RequestedBy("", Requester{By: "ann", Rollout: &RolloutRef{ID: "r", Name: "web"}}, h.now)
 	h.progressIs(ProgressSent)
 
 	if h.after(time.Second).ObserveAck("act", "", false, h.now) {
@@ -118,7 +118,7 @@ func TestOfflineHostWaits(t *testing.T) {
 	h.after(time.Hour).progressIs(ProgressCommitted)
 
 	h.BeginUpgrade("later", "1.2.0", h.now.Add(time.Hour))
-	h.OrderedBy("", Orderer{By: "ann"}, h.now)
+	h.RequestedBy("", Requester{By: "ann"}, h.now)
 	if p := h.progressIs(ProgressScheduled); !p.Until.Equal(h.now.Add(time.Hour)) {
 		t.Errorf("it begins at %s", p.Until)
 	}
@@ -189,10 +189,10 @@ func TestRepeatedAttemptsAreBoundedAndTheFirstPhaseStays(t *testing.T) {
 func TestRollbackRestoresTheOrderOfTheUpgradeThatItUndoes(t *testing.T) {
 	h := newHost(t)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.OrderedBy("", Orderer{By: "ann"}, h.now)
+	h.RequestedBy("", Requester{By: "ann"}, h.now)
 	h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
 	h.BeginRollback("back", "1.0.0", h.now)
-	h.OrderedBy("", Orderer{By: "bob", Why: "it is slow"}, h.now)
+	h.RequestedBy("", Requester{By: "bob", Why: "it is slow"}, h.now)
 	if p := h.progressIs(ProgressSent); p.By != "bob" || !p.Rollback {
 		t.Errorf("progress is %+v", p)
 	}
@@ -207,7 +207,7 @@ func TestProgressOfComponent(t *testing.T) {
 	h := newComponentHost(t)
 	h.a.Last.At = &h.now
 	h.a.BeginOf("web", "act", "2.0.0", h.now)
-	h.a.OrderedBy("web", Orderer{By: "ann"}, h.now)
+	h.a.RequestedBy("web", Requester{By: "ann"}, h.now)
 	is := func(want ProgressState) Progress {
 		t.Helper()
 		c, _ := h.a.Component("web")
@@ -259,7 +259,7 @@ func TestProgressOfComponent(t *testing.T) {
 func TestCommittedRollbackRecordsWhatItHasUndone(t *testing.T) {
 	h := newHost(t)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.OrderedBy("", Orderer{By: "ann"}, h.now)
+	h.RequestedBy("", Requester{By: "ann"}, h.now)
 	h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
 	read := func() Agent {
 		doc, err := h.Encode()
@@ -274,7 +274,7 @@ func TestCommittedRollbackRecordsWhatItHasUndone(t *testing.T) {
 	}
 	h.Agent = read()
 	h.BeginRollback("back", "1.0.0", h.now)
-	h.OrderedBy("", Orderer{By: "bob"}, h.now)
+	h.RequestedBy("", Requester{By: "bob"}, h.now)
 	if got := h.EndedUpgrades(); len(got) != 0 {
 		t.Errorf("when the rollback begins, ended is %+v", got)
 	}

@@ -32,7 +32,7 @@ type UndoneUpgrade struct {
 	Details *agentapi.UpgradeDetails `json:"details,omitempty"`
 	// Reason is why it ended, as the host reported it.
 	Reason string `json:"reason,omitempty"`
-	UpgradeOrder
+	UpgradeLog
 }
 
 func (u *UndoneUpgrade) is(actionID, to string) bool {
@@ -87,7 +87,7 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 // CheckForward returns an error if the version to which the agent would be rolled back is later than the
 // one that runs: an agent that was rolled back keeps the version that was left.
 func (a *Agent) CheckForward(to string) error {
-	if order, err := manifest.CompareVersions(to, a.Version); err != nil || order <= 0 {
+	if sign, err := manifest.CompareVersions(to, a.Version); err != nil || sign <= 0 {
 		return nil
 	}
 	return Errorf(Invalid, "agent %s runs %s, and a rollback would go forward to %s, which is the other version that its host keeps: send forward (--forward) if that is meant", a.ID, a.Version, to).Because(CauseForward)
@@ -119,7 +119,7 @@ func (a *Agent) BeginRollback(actionID, to string, now time.Time) {
 		undoes = &UndoneUpgrade{
 			ActionID: a.UpgradeActionID, From: from, To: a.UpgradeTo,
 			StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, Rollback: a.UpgradeRollback, Details: a.UpgradeDetails,
-			UpgradeOrder: a.UpgradeOrder,
+			UpgradeLog: a.UpgradeLog,
 		}
 	}
 	a.BeginUpgrade(actionID, to, now)
@@ -201,7 +201,7 @@ func (u *Upgrade) resume() {
 	if u.Upgrading() {
 		u.UpgradeStatus = UpgradeStarted
 	}
-	u.Undoes, u.UpgradeEndReported, u.UpgradeOrder = nil, false, was.UpgradeOrder
+	u.Undoes, u.UpgradeEndReported, u.UpgradeLog = nil, false, was.UpgradeLog
 }
 
 // rolledBackUnseen reports whether the watcher has undone an upgrade as asked, and the

@@ -172,7 +172,7 @@ func (k StopKind) Gate() bool {
 	return k == StopThreshold || k == StopCanary || k == StopExposure || k == StopDeadline
 }
 
-// Order is a command on targets that the reconciler carries out.
+// Order is what an operator asks of targets; the reconciler carries it out.
 type Order struct {
 	ID   string    `json:"id"`
 	Kind OrderKind `json:"kind"`
@@ -305,7 +305,7 @@ type Target struct {
 	Hostname  string `json:"hostname"`
 	Batch     int    `json:"batch"`
 	// Position among all targets
-	Order int         `json:"order"`
+	Place int         `json:"order"`
 	Ring  int         `json:"ring"`
 	State TargetState `json:"state"`
 	// The version that ran when the rollout was started
@@ -382,7 +382,7 @@ const (
 	TargetCancelled  TargetState = "cancelled"
 )
 
-// TargetStates lists all states, in the order of a target's life.
+// TargetStates lists all states, in the sequence of a target's life.
 var TargetStates = [...]TargetState{
 	TargetPending, TargetHeld, TargetOffered, TargetUpgrading, TargetVerifying, TargetSucceeded,
 	TargetFailed, TargetRolledBack, TargetWithdrawn, TargetSkipped, TargetExpired, TargetCancelled,

@@ -49,9 +49,9 @@ var serverPhases = []ServerPhase{
 
 // AtLeast reports whether the phase is q or comes after it. A phase that only a
 // newer Muster knows is after all others.
-func (p ServerPhase) AtLeast(q ServerPhase) bool { return p.order() >= q.order() }
+func (p ServerPhase) AtLeast(q ServerPhase) bool { return p.rank() >= q.rank() }
 
-func (p ServerPhase) order() int {
+func (p ServerPhase) rank() int {
 	if p == "" {
 		return -1
 	}

@@ -53,7 +53,7 @@ type Upgrade struct {
 	UpgradeTo       string                   `json:"upgrade_target,omitempty"`
 	// UpgradeFrom is the version that ran when it began; empty: none.
 	UpgradeFrom string `json:"upgrade_from,omitempty"`
-	UpgradeOrder
+	UpgradeLog
 	// UpgradeRollback marks it as a rollback that an operator asked for.
 	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
 	// Undoes is the upgrade that was being watched when such a rollback began.
@@ -78,13 +78,13 @@ type componentDocument struct {
 	Status     UpgradeStatus            `json:"upgrade_status,omitempty"`
 	Details    *agentapi.UpgradeDetails `json:"upgrade_details,omitempty"`
 	Failed     []FailedVersion          `json:"failed_versions,omitempty"`
-	UpgradeOrder
+	UpgradeLog
 }
 
 // MarshalJSON writes it as documents have it.
 func (c ComponentUpgrade) MarshalJSON() ([]byte, error) {
 	return jsonv1.Marshal(componentDocument{
-		c.UpgradeActionID, c.UpgradeTo, c.UpgradeFrom, c.UpgradeStartedAt, c.UpgradedAt, c.UpgradeStatus, c.UpgradeDetails, c.FailedVersions, c.UpgradeOrder,
+		c.UpgradeActionID, c.UpgradeTo, c.UpgradeFrom, c.UpgradeStartedAt, c.UpgradedAt, c.UpgradeStatus, c.UpgradeDetails, c.FailedVersions, c.UpgradeLog,
 	})
 }
 
@@ -107,7 +107,7 @@ func (c *ComponentUpgrade) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func (c *ComponentUpgrade) read(d *componentDocument) {
 	c.Upgrade = Upgrade{
 		UpgradeStartedAt: d.StartedAt, UpgradedAt: d.UpgradedAt, UpgradeStatus: d.Status, UpgradeDetails: d.Details, UpgradeActionID: d.ActionID,
-		UpgradeTo: d.To, UpgradeFrom: d.From, UpgradeOrder: d.UpgradeOrder, FailedVersions: d.Failed,
+		UpgradeTo: d.To, UpgradeFrom: d.From, UpgradeLog: d.UpgradeLog, FailedVersions: d.Failed,
 	}
 }
 
@@ -122,7 +122,7 @@ func (u *Upgrade) Upgrading() bool { return u.UpgradeStartedAt != nil && u.Upgra
 func (u *Upgrade) begin(actionID, to, from string, start time.Time) {
 	*u = Upgrade{
 		UpgradeStartedAt: &start, UpgradeStatus: UpgradeStarted, UpgradeActionID: actionID, UpgradeTo: to, UpgradeFrom: from,
-		FailedVersions: u.FailedVersions, UpgradeOrder: UpgradeOrder{UpgradePhases: []Phase{{State: ProgressSent, At: start}}},
+		FailedVersions: u.FailedVersions, UpgradeLog: UpgradeLog{UpgradePhases: []Phase{{State: ProgressSent, At: start}}},
 	}
 }
 

@@ -18,8 +18,8 @@ func TestUpgradesAreStoredUnderTheirNames(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	later := at.Add(time.Hour)
-	order := UpgradeOrder{
-		UpgradeBy: "ops", UpgradeRollout: &OrderRollout{ID: "r", Name: "wave"}, UpgradeWhy: "why", UpgradeEndedAt: &later, UpgradeEndText: "end",
+	order := UpgradeLog{
+		UpgradeBy: "ops", UpgradeRollout: &RolloutRef{ID: "r", Name: "wave"}, UpgradeWhy: "why", UpgradeEndedAt: &later, UpgradeEndText: "end",
 		UpgradePhases: []Phase{{State: ProgressSent, At: at, Text: "text"}}, UpgradeMoved: &at, UpgradeUnreported: &at, UpgradePresumed: true, CancelConfirmedAt: &later,
 	}
 	details := &agentapi.UpgradeDetails{TargetVersion: "2.0.0", ActionID: "act", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{ErrorMsg: "no"}}
@@ -28,11 +28,11 @@ func TestUpgradesAreStoredUnderTheirNames(t *testing.T) {
 		ID: "a", EnrolledAt: at,
 		Upgrade: Upgrade{
 			UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, UpgradeActionID: "act", UpgradeTo: "2.0.0", UpgradeFrom: "1.0.0",
-			UpgradeOrder: order, UpgradeRollback: true, Undoes: &UndoneUpgrade{ActionID: "before", To: "2.0.0", UpgradeOrder: order}, FailedVersions: failed, UpgradeEndReported: true,
+			UpgradeLog: order, UpgradeRollback: true, Undoes: &UndoneUpgrade{ActionID: "before", To: "2.0.0", UpgradeLog: order}, FailedVersions: failed, UpgradeEndReported: true,
 		},
 		ComponentUpgrades: map[string]ComponentUpgrade{
 			"new": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTo: "2.0.0"}},
-			"web": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTo: "2.0.0", UpgradeFrom: "1.0.0", UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, FailedVersions: failed, UpgradeOrder: order}},
+			"web": {Upgrade: Upgrade{UpgradeActionID: "act", UpgradeTo: "2.0.0", UpgradeFrom: "1.0.0", UpgradeStartedAt: &at, UpgradedAt: &later, UpgradeStatus: UpgradeFailed, UpgradeDetails: details, FailedVersions: failed, UpgradeLog: order}},
 		},
 	}
 	doc, err := a.Encode()

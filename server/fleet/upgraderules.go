@@ -86,7 +86,7 @@ func (u *Upgrade) unpresume(now time.Time) bool {
 	if !u.UpgradePresumed {
 		return false
 	}
-	at := u.ordered(now)
+	at := u.requestedAt(now)
 	u.UpgradeStartedAt, u.UpgradeStatus, u.UpgradeDetails, u.UpgradePresumed = &at, UpgradeStarted, nil, false
 	return true
 }

@@ -72,17 +72,17 @@ func hasPhrase(text, phrase []string) bool {
 }
 
 func (f Compare) holds(value any) bool {
-	order, ok := 0, false
+	sign, ok := 0, false
 	switch bound := f.Value.(type) {
 	case time.Time:
 		var t time.Time
 		if t, ok = value.(time.Time); ok {
-			order = t.Compare(bound)
+			sign = t.Compare(bound)
 		}
 	case float64:
 		var n float64
 		if n, ok = value.(float64); ok {
-			order = cmp.Compare(n, bound)
+			sign = cmp.Compare(n, bound)
 		}
 	case string:
 		var text string
@@ -90,18 +90,18 @@ func (f Compare) holds(value any) bool {
 			text = f.Field.Key(text)
 			ok = text != ""
 		}
-		order = cmp.Compare(text, bound)
+		sign = cmp.Compare(text, bound)
 	}
 	if !ok {
 		return false
 	}
 	switch f.Op {
 	case Less:
-		return order < 0
+		return sign < 0
 	case LessEqual:
-		return order <= 0
+		return sign <= 0
 	case More:
-		return order > 0
+		return sign > 0
 	}
-	return order >= 0
+	return sign >= 0
 }

@@ -48,7 +48,7 @@ func BenchmarkGrid(b *testing.B) {
 			d.must(d.store.Rollouts().Create(b.Context(), fleet.Rollout{ID: "wide", State: fleet.RolloutRunning, Counts: fleet.Counts{Total: n}}))
 			targets := make([]fleet.Target, n)
 			for i := range targets {
-				targets[i] = fleet.Target{RolloutID: "wide", AgentID: fmt.Sprintf("agent-%06d-0123456789abc", i), Hostname: fmt.Sprintf("web-%06d.example.com", i), Order: i, Batch: i / 1000, State: fleet.TargetPending, From: "1.1.0", To: "1.2.0"}
+				targets[i] = fleet.Target{RolloutID: "wide", AgentID: fmt.Sprintf("agent-%06d-0123456789abc", i), Hostname: fmt.Sprintf("web-%06d.example.com", i), Place: i, Batch: i / 1000, State: fleet.TargetPending, From: "1.1.0", To: "1.2.0"}
 			}
 			d.must(d.store.Targets().Create(b.Context(), targets))
 			for b.Loop() {

@@ -116,7 +116,7 @@ func (d *harness) leftBehind(ids ...string) string {
 		text += fmt.Sprintf("%s %+v stop %v orders %d generation %d pinned %t batches %d policies %v previews %d by %t\n",
 			r.State, r.Counts, r.Stop, len(r.Orders), r.Generation, r.Pin != nil, len(r.Batches), r.Policies, len(r.Previews), r.RolledBackBy != "")
 		for _, target := range d.targets(id) {
-			text += fmt.Sprintf("  %d %s %d %s %s→%s\n", target.Order, target.AgentID, target.Batch, target.State, target.From, target.To)
+			text += fmt.Sprintf("  %d %s %d %s %s→%s\n", target.Place, target.AgentID, target.Batch, target.State, target.From, target.To)
 		}
 		text += fmt.Sprintf("  %v\n", d.trail(id))
 	}

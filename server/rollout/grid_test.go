@@ -18,7 +18,7 @@ func TestGridHasAllTargetsInOrder(t *testing.T) {
 	ended := d.now.Add(-time.Minute)
 	var targets []fleet.Target
 	add := func(host string, batch int, s fleet.TargetState, change ...func(*fleet.Target)) {
-		target := fleet.Target{RolloutID: "wide", AgentID: "id-" + host, Hostname: host, Batch: batch, Order: len(targets), State: s, To: "1.2.0"}
+		target := fleet.Target{RolloutID: "wide", AgentID: "id-" + host, Hostname: host, Batch: batch, Place: len(targets), State: s, To: "1.2.0"}
 		for _, c := range change {
 			c(&target)
 		}

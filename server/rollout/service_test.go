@@ -34,7 +34,7 @@ func TestARolloutIsPreviewedAndStarted(t *testing.T) {
 	}
 	for i, target := range d.targets(r.ID) {
 		p := pre.Targets[i]
-		if target.AgentID != p.AgentID || target.Order != i || target.Batch != p.Batch || target.State != fleet.TargetPending || target.From != "1.1.0" || target.To != "1.2.0" || target.Code == "" {
+		if target.AgentID != p.AgentID || target.Place != i || target.Batch != p.Batch || target.State != fleet.TargetPending || target.From != "1.1.0" || target.To != "1.2.0" || target.Code == "" {
 			t.Errorf("target %d is %+v, previewed was %+v", i, target, p)
 		}
 	}

@@ -207,7 +207,7 @@ func targetsOf(id string, pre fleet.Preview) []fleet.Target {
 	targets := make([]fleet.Target, len(pre.Targets))
 	for i, t := range pre.Targets {
 		targets[i] = fleet.Target{
-			RolloutID: id, AgentID: t.AgentID, Hostname: t.Hostname, Batch: t.Batch, Order: i, Ring: t.Ring, State: fleet.TargetPending,
+			RolloutID: id, AgentID: t.AgentID, Hostname: t.Hostname, Batch: t.Batch, Place: i, Ring: t.Ring, State: fleet.TargetPending,
 			From: t.From, To: t.To, Rollback: t.Rollback, Config: t.Config, Observes: t.Observes, Values: t.Values, Site: t.Site, Policy: t.Policy, Code: fleet.WhyNext,
 		}
 		if t.Batch > 0 {

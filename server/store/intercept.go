@@ -18,7 +18,7 @@ type Call struct {
 // reads are the methods that change nothing. Any other one counts as a write, so that a new
 // method is taken for one.
 var reads = map[string]bool{
-	"Get": true, "GetMany": true, "InOrder": true, "ByAccessKey": true, "List": true, "Facts": true, "CountPolicies": true,
+	"Get": true, "GetMany": true, "Sorted": true, "ByAccessKey": true, "List": true, "Facts": true, "CountPolicies": true,
 	"Tally": true, "Each": true, "Census": true, "Values": true, "Upgrading": true, "Leavers": true, "For": true, "Pending": true, "After": true,
 	"LastSeq": true, "Answered": true, "OfAction": true, "Errors": true, "Counts": true, "Active": true, "ByAgent": true, "Rollouts": true,
 	"CountEnds": true, "Count": true, "Bounds": true,
@@ -152,8 +152,8 @@ func (x interceptedAgents) GetMany(ctx context.Context, ids []string) ([]fleet.A
 	return get(ctx, x.t, "GetMany", func() ([]fleet.Agent, error) { return x.s.GetMany(ctx, ids) })
 }
 
-func (x interceptedAgents) InOrder(ctx context.Context, ids []string) ([]string, error) {
-	return get(ctx, x.t, "InOrder", func() ([]string, error) { return x.s.InOrder(ctx, ids) })
+func (x interceptedAgents) Sorted(ctx context.Context, ids []string) ([]string, error) {
+	return get(ctx, x.t, "Sorted", func() ([]string, error) { return x.s.Sorted(ctx, ids) })
 }
 
 func (x interceptedAgents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error) {

@@ -107,9 +107,9 @@ type Agents interface {
 	Get(ctx context.Context, id string) (fleet.Agent, error)
 	// GetMany returns the agents that exist, in the order of ids.
 	GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error)
-	// InOrder returns the ids in the order of storage, in which it is cheapest to read and
+	// Sorted returns the ids in the order of storage, in which it is cheapest to read and
 	// write many agents in batches.
-	InOrder(ctx context.Context, ids []string) ([]string, error)
+	Sorted(ctx context.Context, ids []string) ([]string, error)
 	ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error)
 	// Update replaces the document, except for the fields that Touch writes, and returns
 	// the new revision.

@@ -42,7 +42,7 @@ type order struct {
 	actionID string
 	at       time.Time
 	to       string
-	by       fleet.Orderer
+	by       fleet.Requester
 }
 
 func newPast(o Options, hosts []*host, now time.Time) *past {
@@ -50,10 +50,10 @@ func newPast(o Options, hosts []*host, now time.Time) *past {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	stopped := ago(6*time.Hour - 4*time.Minute)
 	p.single = []*bulk{
-		{order: order{"bulk-collector-190", ago(75 * time.Hour), "1.9.0", fleet.Orderer{By: "ben", Why: "CHG-4010"}}, component: collectorComponent, takes: func(h *host) bool { return h.hasNewCollector() }},
-		{order: order{"bulk-web-320", ago(51 * time.Hour), "3.2.0", fleet.Orderer{By: "ann", Why: "CHG-4015: HTTP/3"}}, component: webComponent, takes: func(h *host) bool { return h.hasNewWeb() }},
-		{order: order{"bulk-250-by-hand", ago(9 * time.Hour), newest, fleet.Orderer{By: "ann", Why: "hosts of the on-call team"}}, takes: func(h *host) bool { return h.story == failed }},
-		{order: order{"bulk-250-mistake", ago(6 * time.Hour), newest, fleet.Orderer{By: "ann"}}, takes: func(h *host) bool { return h.story == cancelled }, cancelled: &stopped},
+		{order: order{"bulk-collector-190", ago(75 * time.Hour), "1.9.0", fleet.Requester{By: "ben", Why: "CHG-4010"}}, component: collectorComponent, takes: func(h *host) bool { return h.hasNewCollector() }},
+		{order: order{"bulk-web-320", ago(51 * time.Hour), "3.2.0", fleet.Requester{By: "ann", Why: "CHG-4015: HTTP/3"}}, component: webComponent, takes: func(h *host) bool { return h.hasNewWeb() }},
+		{order: order{"bulk-250-by-hand", ago(9 * time.Hour), newest, fleet.Requester{By: "ann", Why: "hosts of the on-call team"}}, takes: func(h *host) bool { return h.story == failed }},
+		{order: order{"bulk-250-mistake", ago(6 * time.Hour), newest, fleet.Requester{By: "ann"}}, takes: func(h *host) bool { return h.story == cancelled }, cancelled: &stopped},
 	}
 	for _, b := range p.single {
 		for _, h := range hosts {
@@ -152,7 +152,7 @@ func (p *past) writeRollouts(ctx context.Context, s store.Store, targets []fleet
 				of = append(of, t)
 			}
 		}
-		slices.SortFunc(of, func(a, b fleet.Target) int { return a.Order - b.Order })
+		slices.SortFunc(of, func(a, b fleet.Target) int { return a.Place - b.Place })
 		if len(of) == 0 {
 			continue // a tiny fleet
 		}

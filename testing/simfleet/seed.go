@@ -54,7 +54,7 @@ func (p *past) live(h *host, a *fleet.Agent) written {
 		}
 		if b.cancelled != nil {
 			a.BeginUpgrade(b.actionID, b.to, b.at)
-			a.OrderedBy("", b.by, b.at)
+			a.RequestedBy("", b.by, b.at)
 			a.CancelUpgrade(b.actionID, *b.cancelled)
 			w.records = append(w.records, a.EndedUpgrades()...)
 			continue
@@ -91,7 +91,7 @@ func (h *host) upgrade(a *fleet.Agent, o order, end end) (acked time.Time) {
 		a.ObserveUpgrade(version, &agentapi.UpgradeDetails{TargetVersion: o.to, ActionID: o.actionID, State: s, Metadata: m}, at)
 	}
 	a.BeginUpgrade(o.actionID, o.to, clock)
-	a.OrderedBy("", o.by, clock)
+	a.RequestedBy("", o.by, clock)
 	acked = after(1, 8)
 	report(from, agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 10}, acked)
 	if end.state == agentapi.UpgradeFailed {
@@ -197,7 +197,7 @@ func (p *past) upgradeComponents(h *host, a *fleet.Agent, w *written) {
 		}
 		began := b.at.Add(time.Duration(h.rng.IntN(60)) * time.Second)
 		a.BeginOf(b.component, b.actionID, b.to, began)
-		a.OrderedBy(b.component, b.by, began)
+		a.RequestedBy(b.component, b.by, began)
 		step := func(at time.Time, change func(c *agentapi.Component)) {
 			was := a.Components
 			for i := range list {

@@ -107,7 +107,7 @@ func (w *wave) at(batch int) time.Time { return w.began.Add(time.Duration(batch)
 func (w *wave) order(batch int) order {
 	return order{
 		actionID: w.actionID(batch), at: w.at(batch), to: w.version,
-		by: fleet.Orderer{By: w.by, Why: w.why, Rollout: &fleet.OrderRollout{ID: w.id, Name: w.name}},
+		by: fleet.Requester{By: w.by, Why: w.why, Rollout: &fleet.RolloutRef{ID: w.id, Name: w.name}},
 	}
 }
 
@@ -122,7 +122,7 @@ func (w *wave) actions() []fleet.Action {
 		if len(out) == 0 || out[len(out)-1].ID != w.actionID(b) {
 			out = append(out, fleet.Action{
 				ID: w.actionID(b), Type: agentapi.ActionUpgrade, Data: upgradeData(w.version, ""), CreatedAt: w.at(b), CreatedBy: w.by,
-				Rollout: &fleet.OrderRollout{ID: w.id, Name: w.name},
+				Rollout: &fleet.RolloutRef{ID: w.id, Name: w.name},
 			})
 		}
 		last := &out[len(out)-1]
@@ -147,7 +147,7 @@ func upgradeData(version, component string) json.RawMessage {
 func (w *wave) target(h *host, from string, r *fleet.HistoryRecord) fleet.Target {
 	place := w.place[h]
 	t := fleet.Target{
-		RolloutID: w.id, AgentID: h.id, Hostname: h.name, Batch: w.batch(place), Order: place, From: from, To: w.version, Site: h.site,
+		RolloutID: w.id, AgentID: h.id, Hostname: h.name, Batch: w.batch(place), Place: place, From: from, To: w.version, Site: h.site,
 	}
 	move := func(s fleet.TargetState, code fleet.ReasonCode, at time.Time, text string) {
 		t.State, t.Code, t.Error = s, code, text

@@ -224,7 +224,7 @@ func TestFailuresAreGroupedByCauseUntilTheyAreSeen(t *testing.T) {
 		t.Errorf("the query of all failures finds %d agents", total)
 	}
 	if a := s.Fleet(fleetAgent(t, s, "e")); a.UpgradeEndedAt == nil || a.UpgradeBy == "" {
-		t.Errorf("the document has %+v", a.UpgradeOrder)
+		t.Errorf("the document has %+v", a.UpgradeLog)
 	}
 }
 

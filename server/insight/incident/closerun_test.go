@@ -134,7 +134,7 @@ func (w *world) hosts(t *testing.T, rollout string, n int, version string, code 
 		if err := w.store.Agents().Create(ctx, a); err != nil {
 			t.Fatal(err)
 		}
-		targets = append(targets, fleet.Target{RolloutID: rollout, AgentID: id, Order: k, From: "1.0.0", To: "1.1.0", State: fleet.TargetFailed, Code: code})
+		targets = append(targets, fleet.Target{RolloutID: rollout, AgentID: id, Place: k, From: "1.0.0", To: "1.1.0", State: fleet.TargetFailed, Code: code})
 		ids = append(ids, id)
 	}
 	if err := w.store.Targets().Create(ctx, targets); err != nil {

@@ -146,7 +146,7 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 			{State: fleet.TargetVerifying, HostPhase: "starting"},
 			{State: fleet.TargetSucceeded},
 		} {
-			target.RolloutID, target.AgentID, target.Order, target.Policy = "r1", fmt.Sprint("a", i), i, "p"
+			target.RolloutID, target.AgentID, target.Place, target.Policy = "r1", fmt.Sprint("a", i), i, "p"
 			if target.Site == "" {
 				target.Site = "fra"
 			}
@@ -209,7 +209,7 @@ func TestSeriesOfSitesAreBounded(t *testing.T) {
 		var events []fleet.Event
 		for i := range sites {
 			target := fleet.Target{
-				RolloutID: "r1", AgentID: fmt.Sprint("a", i), Order: i, State: fleet.TargetUpgrading, Site: fmt.Sprint("s", i), Policy: fmt.Sprint("p", i%policies), OfferedAt: &now,
+				RolloutID: "r1", AgentID: fmt.Sprint("a", i), Place: i, State: fleet.TargetUpgrading, Site: fmt.Sprint("s", i), Policy: fmt.Sprint("p", i%policies), OfferedAt: &now,
 			}
 			targets = append(targets, target)
 			target.State = fleet.TargetSucceeded

@@ -50,10 +50,10 @@ func TestLateReportDoesNotKeepTheNextUpgradeFromBeginning(t *testing.T) {
 	defer s.Close()
 	check(t, s.Servers().Create(t.Context(), fleet.Server{ID: "a", Host: "srv-a", Version: "1.0.0", SeenAt: now}))
 	l := &late{Store: s}
-	order := selfupgrade.Order{Actor: "kim", To: "1.1.0"}
+	request := selfupgrade.Request{Actor: "kim", To: "1.1.0"}
 	undone := func() {
 		t.Helper()
-		_, err := selfupgrade.Begin(t.Context(), s, order, now)
+		_, err := selfupgrade.Begin(t.Context(), s, request, now)
 		check(t, err)
 		_, err = selfupgrade.RequestUndo(t.Context(), s, "kim", now)
 		check(t, err)
@@ -62,7 +62,7 @@ func TestLateReportDoesNotKeepTheNextUpgradeFromBeginning(t *testing.T) {
 
 	undone()
 	l.writes = []func(*fleet.ServerUpgrade){report, report}
-	u, err := selfupgrade.Begin(t.Context(), l, order, now)
+	u, err := selfupgrade.Begin(t.Context(), l, request, now)
 	check(t, err)
 	if current, err := selfupgrade.Current(t.Context(), s.ServerUpgrades()); err != nil || current.Run != u.Run || current.Phase != fleet.ServerCheck {
 		t.Errorf("the upgrade is %+v, %v", current, err)
@@ -71,7 +71,7 @@ func TestLateReportDoesNotKeepTheNextUpgradeFromBeginning(t *testing.T) {
 	_, err = selfupgrade.RequestUndo(t.Context(), s, "kim", now)
 	check(t, err)
 	l.writes = []func(*fleet.ServerUpgrade){func(u *fleet.ServerUpgrade) { u.Run, u.Phase = "another", fleet.ServerCheck }}
-	if _, err := selfupgrade.Begin(t.Context(), l, order, now); fleet.KindOf(err) != fleet.Conflict {
+	if _, err := selfupgrade.Begin(t.Context(), l, request, now); fleet.KindOf(err) != fleet.Conflict {
 		t.Errorf("somebody else has begun an upgrade: %v", err)
 	}
 }

@@ -290,7 +290,7 @@ func upgraded(t *testing.T, from, to string, kills []string, change func(*world)
 		w.mu.Lock()
 		w.points, w.times, w.kills = nil, map[string]int{}, kills
 		w.mu.Unlock()
-		if _, err := selfupgrade.Begin(t.Context(), s, selfupgrade.Order{Actor: "kim", To: to}, time.Now().UTC()); err != nil {
+		if _, err := selfupgrade.Begin(t.Context(), s, selfupgrade.Request{Actor: "kim", To: to}, time.Now().UTC()); err != nil {
 			t.Fatal(err)
 		}
 		deadline := time.Now().Add(10 * time.Minute)

@@ -37,8 +37,8 @@ func running(ctx context.Context, servers store.Collection[fleet.Server], now ti
 	return slices.DeleteFunc(list, func(s fleet.Server) bool { return s.Away(now) }), err
 }
 
-// Order is what an operator wants.
-type Order struct {
+// Request is the upgrade that an operator asks for.
+type Request struct {
 	Actor, To string
 	// WithoutBackup leaves out the backup of the store.
 	WithoutBackup bool
@@ -46,7 +46,7 @@ type Order struct {
 
 // Begin begins an upgrade of all servers that run. It fails with Conflict if one is under
 // way, and with Invalid if the version cannot follow theirs.
-func Begin(ctx context.Context, s store.Store, o Order, now time.Time) (*fleet.ServerUpgrade, error) {
+func Begin(ctx context.Context, s store.Store, o Request, now time.Time) (*fleet.ServerUpgrade, error) {
 	old, err := Current(ctx, s.ServerUpgrades())
 	if err != nil {
 		return nil, err

@@ -231,10 +231,10 @@ type actingAgents struct {
 	s *actsBeforeWrite
 }
 
-func (a actingAgents) InOrder(ctx context.Context, ids []string) ([]string, error) {
+func (a actingAgents) Sorted(ctx context.Context, ids []string) ([]string, error) {
 	a.s.act()
 	time.Sleep(10 * time.Millisecond) // so that the caller notices before the order is done
-	return a.Agents.InOrder(ctx, ids)
+	return a.Agents.Sorted(ctx, ids)
 }
 
 // The same call again, while the first one is carried out, is the same order.

@@ -182,8 +182,8 @@ type faultyAgents struct {
 	s *faultyStore
 }
 
-// InOrder keeps the pages of an order as the test made them.
-func (a faultyAgents) InOrder(_ context.Context, ids []string) ([]string, error) { return ids, nil }
+// Sorted keeps the pages of an order as the test made them.
+func (a faultyAgents) Sorted(_ context.Context, ids []string) ([]string, error) { return ids, nil }
 
 func (a faultyAgents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
 	if err := call(a.s.getMany); err != nil {

@@ -83,7 +83,7 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 		return fleet.Action{}, err
 	}
 	if toCancel.Type == agentapi.ActionUpgrade {
-		ids, err := s.Store.Agents().InOrder(ctx, toCancel.Agents)
+		ids, err := s.Store.Agents().Sorted(ctx, toCancel.Agents)
 		if err != nil {
 			return fleet.Action{}, err
 		}

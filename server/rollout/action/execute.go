@@ -90,7 +90,7 @@ func deref(a *fleet.Action) fleet.Action {
 // it. After each page execute calls handled with the number of its agents.
 func (s *Service) execute(ctx context.Context, a fleet.Action, agentIDs []string, do step, handled func(n int) error) (fleet.Action, error) {
 	a.Agents, a.Actioned = nil, len(agentIDs)
-	ids, err := s.Store.Agents().InOrder(ctx, agentIDs)
+	ids, err := s.Store.Agents().Sorted(ctx, agentIDs)
 	if err != nil {
 		return fleet.Action{}, err
 	}

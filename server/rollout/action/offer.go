@@ -30,7 +30,7 @@ type Offer struct {
 	Expiration time.Time
 	Actor      string
 	// Rollout is the rollout, and By who started it; empty: Actor.
-	Rollout   *fleet.OrderRollout
+	Rollout   *fleet.RolloutRef
 	By        string
 	Automatic bool
 }
@@ -162,14 +162,14 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 			return step{}, err
 		}
 	}
-	by := fleet.Orderer{By: cmp.Or(o.By, o.Actor), Rollout: o.Rollout}
+	by := fleet.Requester{By: cmp.Or(o.By, o.Actor), Rollout: o.Rollout}
 	begin := func(agent *fleet.Agent) {
 		if o.Rollback && component == "" {
 			agent.BeginRollback(o.ID, o.Version, now)
 		} else {
 			agent.BeginOf(component, o.ID, o.Version, now)
 		}
-		agent.OrderedBy(component, by, now)
+		agent.RequestedBy(component, by, now)
 	}
 	var catalog fleet.Catalog
 	if !o.Rollback {

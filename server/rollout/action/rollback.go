@@ -157,7 +157,7 @@ func (o *RollbackOrder) step(ctx context.Context, s *Service, a *fleet.Action, _
 		},
 		begin: func(agent *fleet.Agent) {
 			agent.BeginRollback(a.ID, version, now)
-			agent.OrderedBy("", fleet.Orderer{By: o.Actor, Why: o.Why}, now)
+			agent.RequestedBy("", fleet.Requester{By: o.Actor, Why: o.Why}, now)
 		},
 		begun: func(agent *fleet.Agent) bool { return marked(agent, a.ID) },
 	}, err

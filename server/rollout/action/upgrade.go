@@ -104,14 +104,14 @@ func (o *UpgradeOrder) marks(do *step, a *fleet.Action) {
 	if o.Stages {
 		return
 	}
-	id, now, start, by := a.ID, a.CreatedAt, a.CreatedAt, fleet.Orderer{By: o.Actor, Why: o.Why}
+	id, now, start, by := a.ID, a.CreatedAt, a.CreatedAt, fleet.Requester{By: o.Actor, Why: o.Why}
 	if a.StartTime != nil && a.StartTime.After(now) {
 		start = *a.StartTime
 	}
 	do.begun = func(agent *fleet.Agent) bool { return marked(agent, id) }
 	do.begin = func(agent *fleet.Agent) {
 		agent.BeginOf(o.Component, id, o.Version, start)
-		agent.OrderedBy(o.Component, by, now)
+		agent.RequestedBy(o.Component, by, now)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestActionKeepsTheOrderOfItsAgents(t *testing.T) {
 	w := newWorld(t, "c", "a", "d", "b")
 	w.change("d", func(a *fleet.Agent) { a.Version = "1.1.0" })
 	service := w.serve(w.store.Store)
-	if in, err := service.Store.Agents().InOrder(t.Context(), []string{"b", "a"}); err != nil || !slices.Equal(in, []string{"a", "b"}) {
+	if in, err := service.Store.Agents().Sorted(t.Context(), []string{"b", "a"}); err != nil || !slices.Equal(in, []string{"a", "b"}) {
 		t.Fatalf("the order of the store is %v: %v", in, err)
 	}
 	for _, tc := range [][2][]string{

@@ -94,8 +94,8 @@ func lacks(s *fleet.Subject, c agentapi.PolicyComponent, version string) bool {
 
 // isDown reports whether a version is lower than the one that is installed.
 func isDown(version, installed string) bool {
-	order, err := manifest.CompareVersions(version, installed)
-	return err == nil && installed != "" && order < 0
+	sign, err := manifest.CompareVersions(version, installed)
+	return err == nil && installed != "" && sign < 0
 }
 
 // install starts a rollout for each component of a policy that agents of it lack, of those of which

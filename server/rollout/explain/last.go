@@ -90,7 +90,7 @@ func lastOf(s *fleet.Subject, l Last) lastUpgrade {
 }
 
 // words names who ordered it: after a verb, and as a part of its own.
-func (l Last) words(s *fleet.Subject) (by, order string) {
+func (l Last) words(s *fleet.Subject) (by, origin string) {
 	switch {
 	case l.Rollout != nil:
 		return "by " + plan.Title(l.Rollout), "offered by " + plan.Title(l.Rollout)

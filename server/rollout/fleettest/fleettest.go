@@ -42,7 +42,7 @@ type Fleet struct {
 
 	checkin *checkin.Service
 	flush   func(context.Context)
-	order   []string
+	names   []string
 }
 
 // Host is a simulated agent.
@@ -129,7 +129,7 @@ func (w *Fleet) Enrol(policy, id string) {
 		Version: "1.0.0", LocalMetadata: meta(id, "1.0.0"), Tags: []string{}, Last: fleet.LastSeen{At: &w.Now, Status: "online"},
 	}))
 	w.Hosts[id] = &Host{ID: id, Version: "1.0.0"}
-	w.order = append(w.order, id)
+	w.names = append(w.names, id)
 }
 
 // refuses reports whether the host refuses what it is offered because that failed here before.
@@ -189,7 +189,7 @@ func (w *Fleet) live(h *Host) {
 func (w *Fleet) Tick() {
 	w.T.Helper()
 	w.Now = w.Now.Add(10 * time.Second)
-	for _, id := range w.order {
+	for _, id := range w.names {
 		if h := w.Hosts[id]; !h.Away {
 			w.live(h)
 		}
@@ -201,7 +201,7 @@ func (w *Fleet) Tick() {
 // Versions returns what the hosts run, in the order of their names.
 func (w *Fleet) Versions() string {
 	var words []string
-	for _, id := range slices.Sorted(slices.Values(w.order)) {
+	for _, id := range slices.Sorted(slices.Values(w.names)) {
 		words = append(words, id+"="+w.Hosts[id].Version)
 	}
 	return strings.Join(words, " ")

@@ -660,10 +660,10 @@ func TestRollbackTargetIsTheLastHealthyVersion(t *testing.T) {
 	as = append(as, keepsAnother, taken, left, leaving)
 	var targets []fleet.Target
 	for i, a := range as {
-		targets = append(targets, fleet.Target{AgentID: a.ID, Hostname: "old-" + a.ID, From: "1.0.0", To: "2.0.0", Order: i})
+		targets = append(targets, fleet.Target{AgentID: a.ID, Hostname: "old-" + a.ID, From: "1.0.0", To: "2.0.0", Place: i})
 	}
 	targets[5].From = ""
-	targets = append(targets, fleet.Target{AgentID: "gone", Hostname: "old-gone", From: "1.0.0", To: "2.0.0", Order: 99})
+	targets = append(targets, fleet.Target{AgentID: "gone", Hostname: "old-gone", From: "1.0.0", To: "2.0.0", Place: 99})
 	r := &fleet.Rollout{ID: "r1-rollback", RollbackOf: "r1", Plan: fleet.Plan{Name: "back", Migration: fleet.Migration{Type: fleet.MigrationBreaking, RecoveryPlan: "restore"}}}
 	f := Fleet{Agents: as, Catalog: rollouttest.Published("1.0.0", "2.0.0"), Locked: map[string]Holder{"default": {ID: "r1"}, "locked": {ID: "r7"}}}
 	pre, err := ComputeRollback(r, targets, f, rollouttest.Noon)

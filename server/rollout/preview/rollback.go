@@ -31,7 +31,7 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 	}
 	targets = slices.Clone(targets)
 	slices.SortFunc(targets, func(a, b fleet.Target) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.AgentID, b.AgentID))
+		return cmp.Or(cmp.Compare(a.Place, b.Place), cmp.Compare(a.AgentID, b.AgentID))
 	})
 	byPackage := newBackCatalog(f.Catalog)
 	var picks []*pick

@@ -112,9 +112,9 @@ func (r *Reconciler) selector(ctx context.Context, p *fleet.Plan) (s plan.Select
 	return plan.NewSelector(&p.Select, at)
 }
 
-func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {
+func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, place int) fleet.Target {
 	return fleet.Target{
-		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.Of(&r.Plan).Place(&r.Plan, &plan.Candidate{Agent: a}).Ring,
+		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Place: place, Ring: plan.Of(&r.Plan).Place(&r.Plan, &plan.Candidate{Agent: a}).Ring,
 		From: a.Of(r.Plan.Component).Version, To: r.Plan.Version, Site: a.Label(fleet.SiteLabel), Policy: a.PolicyID, Values: limitValues(&r.Plan, a),
 	}
 }

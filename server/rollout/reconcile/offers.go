@@ -113,7 +113,7 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 				data.Health.WaitSeconds = int(t.Observes.D() / time.Second)
 			}
 			refused, err := r.actions.Offer(ctx, action.Offer{
-				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Rollout: &fleet.OrderRollout{ID: run.rollout.ID, Name: p.Name}, By: run.rollout.StartedBy, Automatic: run.rollout.Automatic,
+				ID: id, Rollback: t.Rollback, Component: data, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name, Rollout: &fleet.RolloutRef{ID: run.rollout.ID, Name: p.Name}, By: run.rollout.StartedBy, Automatic: run.rollout.Automatic,
 				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback, Retry: p.RetryFailed || t.Retried},
 			})
 			if err != nil {

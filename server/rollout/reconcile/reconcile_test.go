@@ -398,7 +398,7 @@ func rollBack(t *testing.T, ended bool) {
 	one := 1
 	w.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize, p.Failure.Count = 4, &one }))
 	w.must(w.store.Targets().Each(t.Context(), "r", func(t fleet.Target) {
-		if t.Order == 0 {
+		if t.Place == 0 {
 			w.hosts[t.AgentID].bad = "crash"
 		}
 	}))

@@ -559,7 +559,7 @@ func (w *world) adopt(r *fleet.Rollout, pre fleet.Preview) {
 	var targets []fleet.Target
 	for i, t := range pre.Targets {
 		targets = append(targets, fleet.Target{
-			RolloutID: r.ID, AgentID: t.AgentID, Hostname: t.Hostname, Batch: t.Batch, Order: i, Ring: t.Ring, State: fleet.TargetPending,
+			RolloutID: r.ID, AgentID: t.AgentID, Hostname: t.Hostname, Batch: t.Batch, Place: i, Ring: t.Ring, State: fleet.TargetPending,
 			From: t.From, To: t.To, Rollback: t.Rollback, Values: t.Values, Site: t.Site,
 		})
 		r.Counts.Add(fleet.TargetPending)

@@ -45,7 +45,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	}
 	cancelled := a.CancelledAt
 	out, err := c.s.c.write1(ctx, "create action", write{verb: create, key: key{indexActions, a.ID}, body: source, nonce: source.Nonce})
-	c.s.actionOrder.noteWrite()
+	c.s.actionSequence.noteWrite()
 	switch {
 	case err != nil:
 		return 0, err
@@ -131,7 +131,7 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 	}
 	// It includes all actions that After has returned in this process, so that an agent that
 	// is woken for an action finds it.
-	upTo, err := c.s.actionOrder.recent(ctx)
+	upTo, err := c.s.actionSequence.recent(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
 	return store.SkipUnreadable(after, func(after int64) ([]fleet.Action, int64, error) {
-		hits, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
+		hits, err := c.s.actionSequence.after(ctx, "read new actions", after, limit, false)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -173,18 +173,18 @@ func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Act
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {
-	upTo, err := c.s.actionOrder.advance(ctx)
+	upTo, err := c.s.actionSequence.advance(ctx)
 	if err != nil || upTo == 0 {
 		return 0, err
 	}
-	return c.s.actionOrder.end(ctx, "desc", upTo)
+	return c.s.actionSequence.end(ctx, "desc", upTo)
 }
 
 func (c actions) List(ctx context.Context, q store.ActionQuery) ([]fleet.Action, error) {
 	if q.Limit <= 0 {
 		return []fleet.Action{}, nil
 	}
-	upTo, err := c.s.actionOrder.advance(ctx)
+	upTo, err := c.s.actionSequence.advance(ctx)
 	if err != nil {
 		return nil, err
 	}

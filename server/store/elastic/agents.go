@@ -12,8 +12,8 @@ import (
 
 type agents struct{ s *Store }
 
-// InOrder returns ids unchanged: all orders cost the same.
-func (g agents) InOrder(_ context.Context, ids []string) ([]string, error) { return ids, nil }
+// Sorted returns ids unchanged: any sequence costs the same.
+func (g agents) Sorted(_ context.Context, ids []string) ([]string, error) { return ids, nil }
 
 // agentHead is the part of a stored agent that a write needs.
 type agentHead struct {

@@ -28,10 +28,10 @@ type Store struct {
 
 	eventBounds atomic.Pointer[bounds] // nil before the first call of Bounds
 
-	actionOrder *order
-	eventOrder  *order
-	clock       creationClock
-	transfers   transfers
+	actionSequence *sequence
+	eventSequence  *sequence
+	clock          creationClock
+	transfers      transfers
 }
 
 var _ store.Store = (*Store)(nil)

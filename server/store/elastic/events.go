@@ -22,7 +22,7 @@ func (e events) Append(ctx context.Context, list []fleet.Event) error {
 		writes[i] = write{verb: create, key: key{index: indexEvents}, body: eventSource(ev, p)}
 	}
 	_, err := e.s.c.write(ctx, "append events", writes...)
-	e.s.eventOrder.noteWrite()
+	e.s.eventSequence.noteWrite()
 	return err
 }
 
@@ -34,7 +34,7 @@ func eventSource(ev fleet.Event, p packed) map[string]any {
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
 	return store.SkipUnreadable(after, func(after int64) ([]fleet.Event, int64, error) {
-		hits, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
+		hits, err := e.s.eventSequence.after(ctx, "read events", after, limit, packedFields)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -64,7 +64,7 @@ func (e events) ofHits(hits []hit) ([]fleet.Event, error) {
 }
 
 func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
-	upTo, err := e.s.eventOrder.advance(ctx)
+	upTo, err := e.s.eventSequence.advance(ctx)
 	if err != nil || upTo == 0 {
 		return 0, 0, err
 	}
@@ -74,11 +74,11 @@ func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
 	if cached != nil && cached.upTo == upTo {
 		return cached.first, cached.last, nil
 	}
-	if last, err = e.s.eventOrder.end(ctx, "desc", upTo); err != nil {
+	if last, err = e.s.eventSequence.end(ctx, "desc", upTo); err != nil {
 		return 0, 0, err
 	}
 	if last > 0 {
-		if first, err = e.s.eventOrder.end(ctx, "asc", upTo); err != nil {
+		if first, err = e.s.eventSequence.end(ctx, "asc", upTo); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -94,7 +94,7 @@ const trimPage = 5_000
 
 func (e events) Trim(ctx context.Context, keep int) error {
 	const op = "trim events"
-	upTo, err := e.s.eventOrder.advance(ctx)
+	upTo, err := e.s.eventSequence.advance(ctx)
 	if err != nil {
 		return err
 	}

@@ -200,7 +200,7 @@ const numberedBatch = maxBulkItems
 
 // loadNumbered writes documents so that each gets its number. A document whose number is
 // taken must be stored with it already.
-func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, list []numbered) (int, error) {
+func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *sequence, list []numbered) (int, error) {
 	taken, err := s.c.lastTaken(ctx, op, o.index)
 	if err != nil {
 		return 0, err
@@ -223,7 +223,7 @@ func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, lis
 			return 0, fmt.Errorf("%w: %s %s does not have the number %d, which is taken", store.ErrOutOfStep, noun, keys[i].id, list[i].number)
 		}
 	}
-	w := numberedWriter{s: s, op: op, order: o, next: taken + 1}
+	w := numberedWriter{s: s, op: op, sequence: o, next: taken + 1}
 	for _, d := range list[first:] {
 		if err := w.skipTo(ctx, d.number); err != nil {
 			return 0, err
@@ -237,11 +237,11 @@ func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, lis
 
 // numberedWriter executes writes that get consecutive numbers.
 type numberedWriter struct {
-	s      *Store
-	op     string
-	order  *order
-	next   int64 // the number of the next write
-	writes []write
+	s        *Store
+	op       string
+	sequence *sequence
+	next     int64 // the number of the next write
+	writes   []write
 }
 
 func (w *numberedWriter) add(ctx context.Context, one write) error {
@@ -256,7 +256,7 @@ func (w *numberedWriter) add(ctx context.Context, one write) error {
 // skipTo uses up the numbers below number.
 func (w *numberedWriter) skipTo(ctx context.Context, number int64) error {
 	for w.next < number {
-		if err := w.add(ctx, write{verb: remove, key: key{w.order.index, fillerID}}); err != nil {
+		if err := w.add(ctx, write{verb: remove, key: key{w.sequence.index, fillerID}}); err != nil {
 			return err
 		}
 	}
@@ -265,14 +265,14 @@ func (w *numberedWriter) skipTo(ctx context.Context, number int64) error {
 
 func (w *numberedWriter) flush(ctx context.Context) error {
 	outcomes, err := w.s.c.write(ctx, w.op, w.writes...)
-	w.order.noteWrite()
+	w.sequence.noteWrite()
 	if err != nil {
 		return err
 	}
 	first := w.next - int64(len(w.writes))
 	for i, out := range outcomes {
 		if want := first + int64(i); out.conflict || number(out.guard.seq) != want {
-			return fmt.Errorf("%w: the index %s has not assigned the number %d", store.ErrOutOfStep, w.s.c.name(w.order.index), want)
+			return fmt.Errorf("%w: the index %s has not assigned the number %d", store.ErrOutOfStep, w.s.c.name(w.sequence.index), want)
 		}
 	}
 	w.writes = w.writes[:0]
@@ -337,7 +337,7 @@ func (s *Store) LoadActions(ctx context.Context, list []fleet.Action) (int, erro
 		b["born"] = s.clock.next()
 		cancelled.want(marks.key(a.ID), packedOf(b), b)
 	}
-	written, err := s.loadNumbered(ctx, op, "action", s.actionOrder, documents)
+	written, err := s.loadNumbered(ctx, op, "action", s.actionSequence, documents)
 	if err != nil {
 		return 0, err
 	}
@@ -356,7 +356,7 @@ func (s *Store) LoadEvents(ctx context.Context, list []fleet.Event) (int, error)
 		// Unlike an appended event, it has a chosen id, so that it can be read by its id.
 		documents[i] = numbered{n, key{indexEvents, strconv.FormatInt(n, 10)}, p, eventSource(ev, p)}
 	}
-	return s.loadNumbered(ctx, "load events", "event", s.eventOrder, documents)
+	return s.loadNumbered(ctx, "load events", "event", s.eventSequence, documents)
 }
 
 func (s *Store) SkipEvents(ctx context.Context, last int64) error {
@@ -365,18 +365,18 @@ func (s *Store) SkipEvents(ctx context.Context, last int64) error {
 	if err != nil {
 		return err
 	}
-	w := numberedWriter{s: s, op: op, order: s.eventOrder, next: taken + 1}
+	w := numberedWriter{s: s, op: op, sequence: s.eventSequence, next: taken + 1}
 	if err := w.skipTo(ctx, last+1); err != nil {
 		return err
 	}
 	return w.flush(ctx)
 }
 
-func (s *Store) DropActions(ctx context.Context) error { return s.dropOrder(ctx, s.actionOrder) }
-func (s *Store) DropEvents(ctx context.Context) error  { return s.dropOrder(ctx, s.eventOrder) }
+func (s *Store) DropActions(ctx context.Context) error { return s.dropSequence(ctx, s.actionSequence) }
+func (s *Store) DropEvents(ctx context.Context) error  { return s.dropSequence(ctx, s.eventSequence) }
 
-// dropOrder deletes and recreates an index, which is the only way to reuse its numbers.
-func (s *Store) dropOrder(ctx context.Context, o *order) error {
+// dropSequence deletes and recreates an index, which is the only way to reuse its numbers.
+func (s *Store) dropSequence(ctx context.Context, o *sequence) error {
 	if err := s.c.deleteIndex(ctx, o.index); err != nil {
 		return err
 	}

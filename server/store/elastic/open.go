@@ -159,7 +159,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := storeOf(c)
-	s.actionOrder, s.eventOrder = newOrder(c, indexActions), newOrder(c, indexEvents)
+	s.actionSequence, s.eventSequence = newSequence(c, indexActions), newSequence(c, indexEvents)
 	if !opts.AsIs {
 		err = c.prepare(ctx)
 	}

@@ -23,7 +23,7 @@ func targetSource(v *fleet.Target) (map[string]any, error) {
 		return nil, err
 	}
 	return withPacked(map[string]any{
-		"rollout_id": v.RolloutID, "agent_id": v.AgentID, "hostname": text(v.Hostname), "batch": v.Batch, "order": v.Order,
+		"rollout_id": v.RolloutID, "agent_id": v.AgentID, "hostname": text(v.Hostname), "batch": v.Batch, "order": v.Place,
 		"state": text(string(v.State)), "site": text(v.Site), "error": text(v.Error), "action_id": text(v.ActionID),
 	}, p), nil
 }

@@ -44,9 +44,9 @@ const (
 	// retryPause, which doubles, they take half a minute. The command can be repeated.
 	loadTries  = 6
 	retryPause = time.Second
-	// orderTries bounds how often an index is filled from its beginning because sequence
+	// sequenceTries bounds how often an index is filled from its beginning because sequence
 	// numbers are out of step, which happens when a primary shard fails meanwhile.
-	orderTries = 3
+	sequenceTries = 3
 )
 
 // mover is the state of Copy for one noun.
@@ -170,7 +170,7 @@ func (m *mover) numbered(ctx context.Context, load func(context.Context) error, 
 		if err == nil || !errors.Is(err, store.ErrOutOfStep) {
 			return err
 		}
-		if try == orderTries {
+		if try == sequenceTries {
 			return fmt.Errorf("%w (%d times): check whether the primary shard of the index moves from node to node, and start over with --restart", err, try)
 		}
 		if err := drop(ctx); err != nil {

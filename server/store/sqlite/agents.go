@@ -302,22 +302,22 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 	if err != nil {
 		return nil, err
 	}
-	return inRequestedOrder(ids, found), nil
+	return sortAs(ids, found), nil
 }
 
 // getMany has no ORDER BY: SQLite would copy all documents to sort rows that are in order
 // already.
 const getMany = `SELECT ` + agentColumns + ` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value CROSS JOIN agent_last_seen l ON l.rid = a.rid`
 
-// inRequestedOrder sorts agents into the order of ids, unless they are in it already.
-func inRequestedOrder(ids []string, found []fleet.Agent) []fleet.Agent {
+// sortAs sorts agents as ids are, unless they are sorted so already.
+func sortAs(ids []string, found []fleet.Agent) []fleet.Agent {
 	rest := ids
-	ordered := !slices.ContainsFunc(found, func(a fleet.Agent) bool {
+	sorted := !slices.ContainsFunc(found, func(a fleet.Agent) bool {
 		at := slices.Index(rest, a.ID)
 		rest = rest[at+1:]
 		return at < 0
 	})
-	if ordered {
+	if sorted {
 		return found
 	}
 	indices := make(map[string]int, len(ids))
@@ -328,9 +328,9 @@ func inRequestedOrder(ids []string, found []fleet.Agent) []fleet.Agent {
 	return found
 }
 
-// InOrder returns ids in the order of their rows: adjacent agents share pages of documents
+// Sorted returns ids in the order of their rows: adjacent agents share pages of documents
 // and of facts. Ids without an agent are last.
-func (g agents) InOrder(ctx context.Context, ids []string) ([]string, error) {
+func (g agents) Sorted(ctx context.Context, ids []string) ([]string, error) {
 	rids, err := g.s.rids.find(ctx, g.s, len(ids), func(i int) string { return ids[i] })
 	if err != nil {
 		return nil, err

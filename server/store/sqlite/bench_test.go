@@ -519,7 +519,7 @@ func benchTargets(rollout string, n int, ended bool) []fleet.Target {
 	list := make([]fleet.Target, n)
 	for i := range list {
 		t := fleet.Target{
-			RolloutID: rollout, AgentID: benchID(i), Hostname: fmt.Sprintf("host-%06d.example.internal", i), Batch: i / 1000, Order: i,
+			RolloutID: rollout, AgentID: benchID(i), Hostname: fmt.Sprintf("host-%06d.example.internal", i), Batch: i / 1000, Place: i,
 			State: fleet.TargetPending, From: "1.0.0", To: "1.1.0", Values: []string{"berlin"}, Site: "berlin",
 		}
 		if ended {

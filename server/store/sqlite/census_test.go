@@ -14,7 +14,7 @@ func TestEachLeavesOutAnUnreadableDocument(t *testing.T) {
 	const n = 3 * documentsAhead / 2
 	list := make([]fleet.Target, n)
 	for i := range list {
-		list[i] = fleet.Target{RolloutID: "r", AgentID: fmt.Sprint(i), Order: i}
+		list[i] = fleet.Target{RolloutID: "r", AgentID: fmt.Sprint(i), Place: i}
 	}
 	if err := s.Targets().Create(ctx, list); err != nil {
 		t.Fatal(err)
@@ -30,8 +30,8 @@ func TestEachLeavesOutAnUnreadableDocument(t *testing.T) {
 		if next == documentsAhead+5 {
 			next++
 		}
-		if v.Order != next {
-			t.Fatalf("target %d has order %d", next, v.Order)
+		if v.Place != next {
+			t.Fatalf("target %d has order %d", next, v.Place)
 		}
 		next++
 	})

@@ -137,8 +137,8 @@ func TestGetManyReturnsAgentsInRequestedOrder(t *testing.T) {
 		if found = slices.Clone(want); len(want) > 1 && rapid.Bool().Draw(t, "in another order") {
 			found = rapid.Permutation(found).Draw(t, "found")
 		}
-		if got := inRequestedOrder(requested, found); !reflect.DeepEqual(got, want) {
-			t.Fatalf("inRequestedOrder(%q) = %v, want %v", requested, got, want)
+		if got := sortAs(requested, found); !reflect.DeepEqual(got, want) {
+			t.Fatalf("sortAs(%q) = %v, want %v", requested, got, want)
 		}
 	})
 }

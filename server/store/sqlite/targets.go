@@ -33,7 +33,7 @@ func newTargetRows(list []fleet.Target) ([]targetRow, error) {
 		if err != nil {
 			return nil, err
 		}
-		rows[i] = targetRow{t.RolloutID, t.AgentID, t.Revision, t.Order, t.Batch, string(t.State), doc}
+		rows[i] = targetRow{t.RolloutID, t.AgentID, t.Revision, t.Place, t.Batch, string(t.State), doc}
 	}
 	return rows, nil
 }

@@ -41,8 +41,8 @@ func fullAgent(id string) fleet.Agent {
 	a.Tags = []string{"prod", "db"}
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
 	a.UpgradeActionID, a.UpgradeTo, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
-	a.UpgradeOrder = fleet.UpgradeOrder{
-		UpgradeBy: "ann", UpgradeRollout: &fleet.OrderRollout{ID: "r", Name: "web"}, UpgradeWhy: "it is late", UpgradeEndedAt: atPtr(4 * time.Minute), UpgradeEndText: "It left.",
+	a.UpgradeLog = fleet.UpgradeLog{
+		UpgradeBy: "ann", UpgradeRollout: &fleet.RolloutRef{ID: "r", Name: "web"}, UpgradeWhy: "it is late", UpgradeEndedAt: atPtr(4 * time.Minute), UpgradeEndText: "It left.",
 		UpgradePhases: []fleet.Phase{{State: fleet.ProgressSent, At: at(3 * time.Minute)}, {State: fleet.ProgressScheduled, At: at(4 * time.Minute), Text: "no route"}},
 	}
 	a.UpgradeRollback, a.UpgradeEndReported, a.UpgradedAt = true, true, atPtr(4*time.Minute)
@@ -309,13 +309,13 @@ func testAgents(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("InOrder returns all ids, those without an agent last", func(t *testing.T) {
+	t.Run("Sorted returns all ids, those without an agent last", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		requested := []string{"c", "a", "b", "nobody"}
 		for _, id := range []string{"b", "c", "a"} {
 			must(t, agents.Create(ctx, agent(id)))
 		}
-		got := value(agents.InOrder(ctx, requested))(t)
+		got := value(agents.Sorted(ctx, requested))(t)
 		if len(got) != 4 || got[3] != "nobody" {
 			t.Errorf("the order is %v", got)
 		}

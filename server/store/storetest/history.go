@@ -15,7 +15,7 @@ import (
 func historyRecord(id, agentID, component string, state fleet.ProgressState, when time.Duration) fleet.HistoryRecord {
 	return fleet.HistoryRecord{
 		ID: id, AgentID: agentID, At: at(when), EndedAt: atPtr(when + time.Second), Kind: fleet.HistoryUpgrade, Component: component, ActionID: "act",
-		By: "ann", Rollout: &fleet.OrderRollout{ID: "r", Name: "<web>"}, From: "1.0.0", To: "1.1.0", State: state,
+		By: "ann", Rollout: &fleet.RolloutRef{ID: "r", Name: "<web>"}, From: "1.0.0", To: "1.1.0", State: state,
 		Phases: []fleet.Phase{{State: fleet.ProgressSent, At: at(when)}, {State: state, At: at(when + time.Second), Text: "ü"}}, Reason: "it fell",
 	}
 }
@@ -225,7 +225,7 @@ func testHistory(t *testing.T, cfg Config) {
 			}
 			change(func(a *fleet.Agent) {
 				a.BeginUpgrade("act", "2.0.0", at(0))
-				a.OrderedBy("", fleet.Orderer{By: "ann"}, at(0))
+				a.RequestedBy("", fleet.Requester{By: "ann"}, at(0))
 			})
 			states()
 			change(func(a *fleet.Agent) { a.ObserveAck("act", "disk full", false, at(time.Minute)) })

@@ -88,9 +88,9 @@ func testRollouts(t *testing.T, cfg Config) {
 	})
 }
 
-func target(rolloutID, agentID string, order int) fleet.Target {
+func target(rolloutID, agentID string, place int) fleet.Target {
 	return fleet.Target{
-		RolloutID: rolloutID, AgentID: agentID, Hostname: "host-" + agentID, Batch: order / 10, Order: order, State: fleet.TargetPending,
+		RolloutID: rolloutID, AgentID: agentID, Hostname: "host-" + agentID, Batch: place / 10, Place: place, State: fleet.TargetPending,
 		From: "1.0.0", To: "1.1.0",
 	}
 }
@@ -295,7 +295,7 @@ func testTargets(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("Each and List are sorted by Order, whatever the order of creation", func(t *testing.T) {
+	t.Run("Each and List are sorted by Place, whatever the order of creation", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		var list []fleet.Target
 		for _, i := range []int{4, 0, 33, 12, 11, 25, 10, 3, 39, 20} {
@@ -303,7 +303,7 @@ func testTargets(t *testing.T, cfg Config) {
 		}
 		must(t, targets.Create(ctx, list[:6]))
 		must(t, targets.Create(ctx, append(list[6:], target("other", "agent-0", 5))))
-		slices.SortFunc(list, func(a, b fleet.Target) int { return a.Order - b.Order })
+		slices.SortFunc(list, func(a, b fleet.Target) int { return a.Place - b.Place })
 		want := agentsOf(list)
 		cfg.eventually(t, func() error {
 			got, err := eachOf(targets, "r")
@@ -404,8 +404,8 @@ func testTargets(t *testing.T, cfg Config) {
 			next := 0
 			wrong := error(nil)
 			err := targets.Each(ctx, "r", func(v fleet.Target) {
-				if wrong == nil && (v.Order != next || v.AgentID != list[next].AgentID) {
-					wrong = fmt.Errorf("target %d is %s with order %d, want %s", next, v.AgentID, v.Order, list[next].AgentID)
+				if wrong == nil && (v.Place != next || v.AgentID != list[next].AgentID) {
+					wrong = fmt.Errorf("target %d is %s at place %d, want %s", next, v.AgentID, v.Place, list[next].AgentID)
 				}
 				next++
 			})

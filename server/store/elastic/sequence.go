@@ -10,16 +10,16 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// order reads the documents of an index in one order across all processes, in which no
+// sequence reads the documents of an index in one sequence across all processes, in which no
 // document appears before one that has been read already.
 //
 // The index has one primary shard, and each document is written once. The number of a
 // document (its Seq) is the sequence number that Elasticsearch assigned, plus one. A search
 // may show an operation before one with a lower number. But every in-sync copy of the shard
-// has all operations up to the global checkpoint. So order reads the checkpoint, refreshes,
+// has all operations up to the global checkpoint. So sequence reads the checkpoint, refreshes,
 // and then shows only documents up to it. Operations above it could be lost with the primary,
 // and their numbers be assigned again.
-type order struct {
+type sequence struct {
 	c     *client
 	index string
 	sem   chan struct{} // serializes checks of the checkpoint
@@ -32,19 +32,19 @@ type order struct {
 	checked, lastWrite time.Time
 }
 
-func newOrder(c *client, index string) *order {
-	return &order{c: c, index: index, sem: make(chan struct{}, 1)}
+func newSequence(c *client, index string) *sequence {
+	return &sequence{c: c, index: index, sem: make(chan struct{}, 1)}
 }
 
-// orderAge is how old a check may be for a reader that learns of newer documents from After:
+// sequenceAge is how old a check may be for a reader that learns of newer documents from After:
 // a few of the intervals at which action.Feed calls it.
-const orderAge = time.Second
+const sequenceAge = time.Second
 
 // number returns the number of a document.
 func number(seqNo int64) int64 { return seqNo + 1 }
 
 // noteWrite records that a write of this process has returned.
-func (o *order) noteWrite() {
+func (o *sequence) noteWrite() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lastWrite = time.Now()
@@ -52,13 +52,13 @@ func (o *order) noteWrite() {
 
 // advance returns the highest number that readers may see now. It includes all writes that
 // returned before the call, except those that are above an unfinished operation.
-func (o *order) advance(ctx context.Context) (int64, error) { return o.since(ctx, time.Now()) }
+func (o *sequence) advance(ctx context.Context) (int64, error) { return o.since(ctx, time.Now()) }
 
-// recent is advance for a reader that accepts a result that is orderAge old, but needs the
+// recent is advance for a reader that accepts a result that is sequenceAge old, but needs the
 // writes of this process.
-func (o *order) recent(ctx context.Context) (int64, error) {
+func (o *sequence) recent(ctx context.Context) (int64, error) {
 	o.mu.Lock()
-	notBefore := time.Now().Add(-orderAge)
+	notBefore := time.Now().Add(-sequenceAge)
 	if o.lastWrite.After(notBefore) {
 		notBefore = o.lastWrite
 	}
@@ -68,7 +68,7 @@ func (o *order) recent(ctx context.Context) (int64, error) {
 
 // since returns the result of a check that began at notBefore or later. Concurrent readers
 // share one check.
-func (o *order) since(ctx context.Context, notBefore time.Time) (int64, error) {
+func (o *sequence) since(ctx context.Context, notBefore time.Time) (int64, error) {
 	if n, ok := o.cached(notBefore); ok {
 		return n, nil
 	}
@@ -100,14 +100,14 @@ func (o *order) since(ctx context.Context, notBefore time.Time) (int64, error) {
 	return o.visible, nil
 }
 
-func (o *order) cached(notBefore time.Time) (int64, bool) {
+func (o *sequence) cached(notBefore time.Time) (int64, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.visible, !o.checked.IsZero() && !o.checked.Before(notBefore)
 }
 
 // checkpoint returns the number of the global checkpoint.
-func (o *order) checkpoint(ctx context.Context) (int64, error) {
+func (o *sequence) checkpoint(ctx context.Context) (int64, error) {
 	const op = "check for new documents"
 	var answer struct {
 		Indices map[string]struct {
@@ -151,7 +151,7 @@ func between(after, upTo int64) body {
 }
 
 // after returns hits with a number above after, lowest first.
-func (o *order) after(ctx context.Context, op string, after int64, limit int, source any) ([]hit, error) {
+func (o *sequence) after(ctx context.Context, op string, after int64, limit int, source any) ([]hit, error) {
 	upTo, err := o.advance(ctx)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (o *order) after(ctx context.Context, op string, after int64, limit int, so
 
 // end returns the lowest ("asc") or the highest ("desc") number up to upTo, or 0 if there are
 // no documents.
-func (o *order) end(ctx context.Context, direction string, upTo int64) (int64, error) {
+func (o *sequence) end(ctx context.Context, direction string, upTo int64) (int64, error) {
 	res, err := o.c.searchNow(ctx, "read the newest number", o.index, body{
 		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": direction}},
 		"size": 1, "_source": false, "seq_no_primary_term": true, "track_total_hits": false,
