@@ -176,12 +176,12 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 
 	incidents := &incident.Service{Store: db.Incidents(), Agents: db.Agents(), Rollouts: db.Rollouts(), Targets: db.Targets(), Events: events, Audit: db.Audit(), Log: log, Now: now}
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
-	configs := &configfile.Renderer{Manifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
+	configs := &configfile.Renderer{UpgradeManifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
 		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Connections: connections.Of, Events: events, Log: log, Now: now,
 	})
 	rollouts := &rollout.Service{
-		Store: db, Actions: actions, Policies: policies, Manifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections.Of,
+		Store: db, Actions: actions, Policies: policies, UpgradeManifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections.Of,
 		Defaults: o.Config.Rollouts.Defaults.Defaults, Events: events, Log: log, Now: now,
 	}
 	declarations.Rollouts = rollouts

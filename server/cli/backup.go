@@ -94,7 +94,7 @@ func writeBackup(ctx context.Context, path string, config app.Config, version st
 		return out, fmt.Errorf("%s cannot be written: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	m := backup.Manifest{Version: version, CreatedAt: time.Now().UTC(), Packages: packages}
+	m := backup.Contents{Version: version, CreatedAt: time.Now().UTC(), Packages: packages}
 	copied := ""
 	if config.Store.Elasticsearch == nil {
 		copied = filepath.Join(work, backup.StoreFile)

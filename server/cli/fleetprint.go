@@ -46,17 +46,17 @@ func readyWord(f *spec.Fleet) string {
 	return string(c.Status)
 }
 
-// versionsText says how many agents run what the spec desires. Of a manifest only the server
+// versionsText says how many agents run what the spec desires. Of an upgrade manifest only the server
 // knows the version, so all versions are named.
 func versionsText(f *spec.Fleet) string {
 	var words []string
 	for _, p := range f.Spec.Parts() {
 		running := f.Status.Versions[p.Name()]
-		if p.Manifest == nil {
+		if p.UpgradeManifest == nil {
 			words = append(words, fmt.Sprintf("%s %s %d/%d", p.Name(), p.Version, running[p.Version], f.Status.Agents))
 			continue
 		}
-		words = append(words, fmt.Sprintf("%s %s", p.Name(), firstOf(countsText(running), "of manifest "+p.Manifest.ID)))
+		words = append(words, fmt.Sprintf("%s %s", p.Name(), firstOf(countsText(running), "of manifest "+p.UpgradeManifest.ID)))
 	}
 	return strings.Join(words, ", ")
 }
@@ -110,8 +110,8 @@ func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {
 	row("agents", "%d", f.Status.Agents)
 	for _, p := range f.Spec.Parts() {
 		wants := p.Version
-		if p.Manifest != nil {
-			wants = fmt.Sprintf("manifest %s of profile %s", p.Manifest.ID, p.Manifest.Profile)
+		if p.UpgradeManifest != nil {
+			wants = fmt.Sprintf("manifest %s of profile %s", p.UpgradeManifest.ID, p.UpgradeManifest.Profile)
 		}
 		row(p.Name(), "wants %s; runs %s", wants, firstOf(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
 	}

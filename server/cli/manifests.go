@@ -78,7 +78,7 @@ func (a *client) newManifestsPreview() *cobra.Command {
 	var selection agentSelection
 	cmd := &cobra.Command{
 		Use:   "preview PROFILE ID {AGENT… | --kuery QUERY}",
-		Short: "Show what a manifest changes in the configuration files of hosts",
+		Short: "Show what an upgrade manifest changes in the configuration files of hosts",
 		Long: `Render the configuration files of an upgrade manifest for up to 100 hosts, and show the
 differences from what the server has rendered for each before. Nothing is changed. It
 exits with 1 if a host cannot get the files.

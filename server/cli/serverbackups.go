@@ -132,7 +132,7 @@ func backupFiles(ctx context.Context, data string) ([]selfupgrade.Backup, error)
 			return nil, err
 		}
 		b := selfupgrade.Backup{File: filepath.Join(dir, e.Name()), Run: run, To: to, CreatedAt: info.ModTime().UTC(), Bytes: info.Size()}
-		m, err := backupManifest(ctx, b.File)
+		m, err := backupContents(ctx, b.File)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -146,13 +146,13 @@ func backupFiles(ctx context.Context, data string) ([]selfupgrade.Backup, error)
 	return list, nil
 }
 
-func backupManifest(ctx context.Context, path string) (backup.Manifest, error) {
+func backupContents(ctx context.Context, path string) (backup.Contents, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return backup.Manifest{}, err
+		return backup.Contents{}, err
 	}
 	defer f.Close()
-	return backup.ReadManifest(ctx, f)
+	return backup.ReadContents(ctx, f)
 }
 
 // Prune implements selfupgrade.Machine.

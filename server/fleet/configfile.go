@@ -13,7 +13,7 @@ import (
 type ConfigTemplate struct {
 	// Absolute, on the host
 	Path string `yaml:"path" json:"path" example:"/etc/web/web.conf"`
-	// The file below the folder of the manifest
+	// The file below the folder of the upgrade manifest
 	Template string `yaml:"template" json:"template" example:"2.0.0/web.conf.tmpl"`
 	// Octal; default: 0644
 	Mode string `yaml:"mode" json:"mode,omitempty" example:"\"0640\""`

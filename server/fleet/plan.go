@@ -19,8 +19,8 @@ type Plan struct {
 	// With upgrade_id, names an upgrade manifest that provides version, artifacts and migration
 	Profile   string `json:"profile,omitempty"`
 	UpgradeID string `json:"upgrade_id,omitempty"`
-	// sha256:… of the manifest's raw bytes
-	ManifestHash string `json:"manifest_hash,omitempty"`
+	// sha256:… of the upgrade manifest's raw bytes
+	UpgradeManifestHash string `json:"manifest_hash,omitempty"`
 
 	// The full version to reach. A rollback has none: each of its targets goes back to its own version
 	Version string `json:"version,omitempty" example:"1.1.0"`

@@ -136,7 +136,7 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 func rollbackOf(r *fleet.Rollout, scope Scope, req Request, now time.Time) fleet.Rollout {
 	p := r.Plan
 	p.Name, p.Description = "Rollback of "+r.Plan.Name, fmt.Sprintf("puts back %s of rollout %s", map[Scope]string{ScopeAll: "all", ScopeFailed: "what failed"}[scope], r.ID)
-	p.Profile, p.UpgradeID, p.ManifestHash = "", "", ""
+	p.Profile, p.UpgradeID, p.UpgradeManifestHash = "", "", ""
 	p.Version, p.SourceVersion, p.SourceURI, p.Artifacts = "", "", "", nil
 	p.Variables = nil // it writes no files
 	p.Force = true    // every target goes to a lower version

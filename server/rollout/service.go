@@ -35,7 +35,7 @@ type Service struct {
 	// round; it may be nil.
 	Reconciler Reconciler
 	// Manifests finds upgrade manifests; nil: there are none.
-	Manifests Manifests
+	UpgradeManifests UpgradeManifests
 	// Policies may be nil; then no agent is inactive.
 	Policies Policies
 	// Renderer renders configuration files of components; nil: there are none.
@@ -75,7 +75,7 @@ type Renderer interface {
 }
 
 // Manifests finds upgrade manifests.
-type Manifests interface {
+type UpgradeManifests interface {
 	Get(ctx context.Context, profile, id string) (plan.UpgradeManifest, error)
 	List(ctx context.Context) ([]plan.UpgradeManifest, error)
 }
@@ -195,26 +195,26 @@ func (s *Service) create(ctx context.Context, r fleet.Rollout, req Request) (fle
 
 // complete resolves the plan and checks it.
 func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
-	var manifest *plan.UpgradeManifest
+	var upgradeManifest *plan.UpgradeManifest
 	component := p.Component
 	if p.UpgradeID != "" {
-		m, err := s.GetManifest(ctx, p.Profile, p.UpgradeID)
+		m, err := s.GetUpgradeManifest(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
 			return err
 		}
-		manifest = &m
+		upgradeManifest = &m
 		component = cmp.Or(component, m.Component)
 	}
 	catalog, err := s.Actions.CatalogOf(ctx, component)
 	if err != nil {
 		return err
 	}
-	if manifest == nil && p.SourceURI == "" && len(p.Artifacts) == 0 {
+	if upgradeManifest == nil && p.SourceURI == "" && len(p.Artifacts) == 0 {
 		if err := s.Actions.CheckPublished(ctx, "body.plan.component", component, catalog); err != nil {
 			return err
 		}
 	}
-	if err := plan.Resolve(p, manifest, catalog); err != nil {
+	if err := plan.Resolve(p, upgradeManifest, catalog); err != nil {
 		return err
 	}
 	return plan.Check(p)
@@ -511,19 +511,19 @@ func (s *Service) GetPreview(ctx context.Context, hash string) (fleet.Preview, e
 }
 
 // ListManifests returns all upgrade manifests.
-func (s *Service) ListManifests(ctx context.Context) ([]plan.UpgradeManifest, error) {
-	if s.Manifests == nil {
+func (s *Service) ListUpgradeManifests(ctx context.Context) ([]plan.UpgradeManifest, error) {
+	if s.UpgradeManifests == nil {
 		return []plan.UpgradeManifest{}, nil
 	}
-	return s.Manifests.List(ctx)
+	return s.UpgradeManifests.List(ctx)
 }
 
 // GetManifest returns an upgrade manifest.
-func (s *Service) GetManifest(ctx context.Context, profile, id string) (plan.UpgradeManifest, error) {
-	if s.Manifests == nil {
+func (s *Service) GetUpgradeManifest(ctx context.Context, profile, id string) (plan.UpgradeManifest, error) {
+	if s.UpgradeManifests == nil {
 		return plan.UpgradeManifest{}, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: this server has none", profile, id)
 	}
-	return s.Manifests.Get(ctx, profile, id)
+	return s.UpgradeManifests.Get(ctx, profile, id)
 }
 
 // interruptedRollback returns the error for a command that the draft of a rollback,

@@ -75,7 +75,7 @@ func newSimulation(t *testing.T, s store.Store) *simulation {
 	policies := &policy.Service{Store: s, Events: f.Events}
 	sim.must(policies.EnsureDefault(t.Context()))
 	sim.incidents = &incident.Service{Store: s.Incidents(), Events: f.Events, Audit: s.Audit(), Log: log}
-	sim.rollouts = &rollout.Service{Store: s, Actions: f.Actions, Events: f.Events, Log: log, Manifests: sim.manifests, Policies: policies}
+	sim.rollouts = &rollout.Service{Store: s, Actions: f.Actions, Events: f.Events, Log: log, UpgradeManifests: sim.manifests, Policies: policies}
 	sim.restart()
 	return sim
 }

@@ -21,7 +21,7 @@ func (h *Handlers) previewConfig(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	m, err := h.Rollouts.GetManifest(ctx, c.Param("profile"), c.Param("upgradeId"))
+	m, err := h.Rollouts.GetUpgradeManifest(ctx, c.Param("profile"), c.Param("upgradeId"))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (h *Handlers) previewConfig(c *gin.Context) error {
 	case len(ids) > configfile.MaxPreview:
 		return fleet.FieldError("body.agents", "selects %d agents, at most %d are rendered: choose some of them", len(ids), configfile.MaxPreview)
 	}
-	hosts, err := h.previewFiles(ctx, fleet.Plan{Profile: m.Profile, UpgradeID: m.ID, ManifestHash: m.ContentHash, Version: m.Version}, ids)
+	hosts, err := h.previewFiles(ctx, fleet.Plan{Profile: m.Profile, UpgradeID: m.ID, UpgradeManifestHash: m.ContentHash, Version: m.Version}, ids)
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (h *Handlers) deleteFreeze(c *gin.Context) error {
 }
 
 func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
-	manifests, err := h.Rollouts.ListManifests(c.Request.Context())
+	manifests, err := h.Rollouts.ListUpgradeManifests(c.Request.Context())
 	if err != nil {
 		return err
 	}
@@ -93,6 +93,6 @@ func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
 }
 
 func (h *Handlers) getUpgradeManifest(c *gin.Context) error {
-	m, err := h.Rollouts.GetManifest(c.Request.Context(), c.Param("profile"), c.Param("upgradeId"))
+	m, err := h.Rollouts.GetUpgradeManifest(c.Request.Context(), c.Param("profile"), c.Param("upgradeId"))
 	return answer(c, m, err)
 }

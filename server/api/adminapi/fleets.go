@@ -219,14 +219,14 @@ type FleetSelector struct {
 	ExcludeAgents *[]string `json:"exclude_agents,omitempty"`
 }
 
-// FleetDesired is the version of the agents themselves, by version or by manifest; without it the
+// FleetDesired is the version of the agents themselves, by version or by upgrade manifest; without it the
 // object leaves the agents' own version alone. A change starts a rollout.
 type FleetDesired = spec.Desired
 
 // FleetManifest is an upgrade manifest on the server, which provides version, packages and migration.
-type FleetManifest = spec.Manifest
+type FleetManifest = spec.UpgradeManifest
 
-// FleetComponent is the version of one component, by version or by manifest.
+// FleetComponent is the version of one component, by version or by upgrade manifest.
 type FleetComponent = spec.Component
 
 // FleetConfiguration is what hosts get besides versions. A change starts a rollout.

@@ -288,20 +288,20 @@ var (
 		ID: "listUpgradeManifests", Method: http.MethodGet, Path: "/api/v1/upgrade_manifests",
 		Area: AreaRollouts, Permission: "upgrade_manifests.read",
 		Summary: "List upgrade manifests, which plans can name",
-		Answer:  "The manifests",
+		Answer:  "The upgrade manifests",
 	})
 
 	GetUpgradeManifest = op[None, UpgradeManifestItem](Call{
 		ID: "getUpgradeManifest", Method: http.MethodGet, Path: "/api/v1/upgrade_manifests/{profile}/{upgradeId}",
 		Area: AreaRollouts, Permission: "upgrade_manifests.read",
 		Summary: "Get an upgrade manifest",
-		Answer:  "The manifest",
+		Answer:  "The upgrade manifest",
 	})
 
 	PreviewConfig = op[ConfigPreviewRequest, ConfigPreview](Call{
 		ID: "previewConfig", Method: http.MethodPost, Path: "/api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview",
 		Area: AreaRollouts, Permission: "upgrade_manifests.read",
-		Summary:   "Preview the configuration files of a manifest on hosts; changes nothing",
+		Summary:   "Preview the configuration files of an upgrade manifest on hosts; changes nothing",
 		Answer:    "The preview",
 		Unaudited: true,
 	})
@@ -715,7 +715,7 @@ type ConfigPreviewRequest struct {
 type ConfigPreview struct {
 	Component string `json:"component"`
 	Version   string `json:"version"`
-	// That of the manifest
+	// Content hash of the upgrade manifest
 	ContentHash string              `json:"content_hash"`
 	Items       []ConfigPreviewItem `json:"items"`
 }

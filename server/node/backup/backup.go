@@ -1,6 +1,6 @@
 // Package backup writes what a server needs on an empty machine to one file, and puts it
 // back. The file is a tar archive: the copy of the embedded store, the folders of the data
-// folder that cannot be made again, and last a manifest with the size and the digest of
+// folder that cannot be made again, and last a list of the files with the size and the digest of
 // each file, so that a backup that was cut off or damaged is recognised before anything is
 // replaced.
 //
@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// manifestName is the name of the last entry.
-	manifestName = "manifest.json"
+	// contentsName is the name of the last entry.
+	contentsName = "manifest.json"
 	// format is the version of the archive's form.
 	format = 1
-	// maxManifest bounds the manifest: some 200 bytes for each of 100,000 files.
-	maxManifest = 20 << 20
+	// maxContents bounds Contents: some 200 bytes for each of 100,000 files.
+	maxContents = 20 << 20
 )
 
 // StoreFile is the name of the embedded store in the data folder and in backups.
@@ -43,8 +43,8 @@ const Packages = "packages"
 // folders are the folders of the data folder that a backup has.
 var folders = []string{"tls", "trust", "upgrades", Packages}
 
-// Manifest describes a backup.
-type Manifest struct {
+// Contents describes a backup.
+type Contents struct {
 	Format    int       `json:"format"`
 	Version   string    `json:"version"` // of Muster
 	CreatedAt time.Time `json:"created_at"`
@@ -64,7 +64,7 @@ type File struct {
 }
 
 // Bytes returns the size of all files.
-func (m Manifest) Bytes() (n int64) {
+func (m Contents) Bytes() (n int64) {
 	for _, f := range m.Files {
 		n += f.Size
 	}
@@ -74,7 +74,7 @@ func (m Manifest) Bytes() (n int64) {
 // Write writes a backup of the data folder to w. store is the path of a copy of the
 // embedded store, empty if there is none. m.Files is ignored. A file that is removed
 // meanwhile is left out.
-func Write(ctx context.Context, w io.Writer, data, store string, m Manifest) (Manifest, error) {
+func Write(ctx context.Context, w io.Writer, data, store string, m Contents) (Contents, error) {
 	m.Format, m.Store, m.Files = format, store != "", []File{}
 	out := tar.NewWriter(w)
 	add := func(name, path string) error {
@@ -121,7 +121,7 @@ func Write(ctx context.Context, w io.Writer, data, store string, m Manifest) (Ma
 	if err != nil {
 		return m, err
 	}
-	if err := out.WriteHeader(header(manifestName, int64(len(text)))); err != nil {
+	if err := out.WriteHeader(header(contentsName, int64(len(text)))); err != nil {
 		return m, err
 	}
 	if _, err := out.Write(text); err != nil {
@@ -156,7 +156,7 @@ func writeFile(out *tar.Writer, name, path string) (File, error) {
 
 // Read unpacks a backup into dir, an empty folder, and verifies every file. If it fails,
 // dir may have some of the files.
-func Read(ctx context.Context, r io.Reader, dir string) (m Manifest, err error) {
+func Read(ctx context.Context, r io.Reader, dir string) (m Contents, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return m, err
@@ -169,7 +169,7 @@ func Read(ctx context.Context, r io.Reader, dir string) (m Manifest, err error) 
 		if err != nil {
 			return m, err
 		}
-		if h.Name == manifestName {
+		if h.Name == contentsName {
 			break
 		}
 		if err := checkName(h); err != nil {
@@ -181,23 +181,23 @@ func Read(ctx context.Context, r io.Reader, dir string) (m Manifest, err error) 
 		}
 		files = append(files, f)
 	}
-	if m, err = readManifest(in); err != nil {
+	if m, err = readContents(in); err != nil {
 		return m, err
 	}
 	return m, compare(m.Files, files)
 }
 
-// ReadManifest returns the manifest of a backup without reading the files before it, so that
+// ReadContents returns the description of a backup without reading the files before it, so that
 // it does not verify them.
-func ReadManifest(ctx context.Context, r io.ReadSeeker) (m Manifest, err error) {
+func ReadContents(ctx context.Context, r io.ReadSeeker) (m Contents, err error) {
 	in := tar.NewReader(r)
 	for {
 		h, err := next(ctx, in)
 		if err != nil {
 			return m, err
 		}
-		if h.Name == manifestName {
-			return readManifest(in)
+		if h.Name == contentsName {
+			return readContents(in)
 		}
 	}
 }
@@ -210,20 +210,20 @@ func next(ctx context.Context, in *tar.Reader) (*tar.Header, error) {
 	h, err := in.Next()
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, errors.New("it ends before its manifest: it was cut off, or is no backup")
+		return nil, errors.New("it ends before its list of files: it was cut off, or is no backup")
 	case err != nil:
 		return nil, fmt.Errorf("it is damaged, or is no backup: %w", err)
 	}
 	return h, nil
 }
 
-func readManifest(in io.Reader) (m Manifest, err error) {
-	text, err := io.ReadAll(io.LimitReader(in, maxManifest))
+func readContents(in io.Reader) (m Contents, err error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxContents))
 	if err != nil {
-		return m, fmt.Errorf("its manifest cannot be read: %w", err)
+		return m, fmt.Errorf("its list of files cannot be read: %w", err)
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fmt.Errorf("its manifest cannot be decoded: %w", err)
+		return m, fmt.Errorf("its list of files cannot be decoded: %w", err)
 	}
 	if m.Format != format {
 		return m, fmt.Errorf("it has the form %d, and this program reads %d: use Muster %s or a later one", m.Format, format, m.Version)
@@ -273,11 +273,11 @@ func compare(want, have []File) error {
 			return fmt.Errorf("%s is missing from it", w.Name)
 		}
 		if have[i] != w {
-			return fmt.Errorf("%s is damaged: it has %d bytes with the digest %s, and its manifest has %d bytes with %s", w.Name, have[i].Size, have[i].SHA256, w.Size, w.SHA256)
+			return fmt.Errorf("%s is damaged: it has %d bytes with the digest %s, and its list of files has %d bytes with %s", w.Name, have[i].Size, have[i].SHA256, w.Size, w.SHA256)
 		}
 	}
 	if len(have) > len(want) {
-		return fmt.Errorf("its manifest does not name %s", have[len(want)].Name)
+		return fmt.Errorf("its list of files does not name %s", have[len(want)].Name)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func contents(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-func write(t *testing.T, packages bool) ([]byte, backup.Manifest) {
+func write(t *testing.T, packages bool) ([]byte, backup.Contents) {
 	t.Helper()
 	data := folder(t, map[string]string{
 		"muster.db": "in use", "muster.db-wal": "log", "muster.db.lock": "1", "tls/ca.key": "key", "trust/online.key": "online", "upgrades/a/1.yaml": "manifest",
@@ -60,7 +60,7 @@ func write(t *testing.T, packages bool) ([]byte, backup.Manifest) {
 	})
 	copied := filepath.Join(folder(t, map[string]string{"copy": "copied"}), "copy")
 	var out bytes.Buffer
-	m, err := backup.Write(t.Context(), &out, data, copied, backup.Manifest{Version: "1.0.0", CreatedAt: noon, Packages: packages})
+	m, err := backup.Write(t.Context(), &out, data, copied, backup.Contents{Version: "1.0.0", CreatedAt: noon, Packages: packages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestBackupHasWhatAServerNeeds(t *testing.T) {
 			t.Errorf("with packages %t: %v, want %v", packages, got, want)
 		}
 		if !m.Store || m.Packages != packages || m.Version != "1.0.0" || !m.CreatedAt.Equal(noon) || !slices.Equal(m.Files, made.Files) {
-			t.Errorf("the manifest is %+v, want %+v", m, made)
+			t.Errorf("the description is %+v, want %+v", m, made)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestBackupHasWhatAServerNeeds(t *testing.T) {
 func TestBackupThatWasCutOffOrChangedIsRefused(t *testing.T) {
 	file, _ := write(t, true)
 	end := bytes.LastIndexByte(file, '}') + 1
-	for n := range end { // every length at which the manifest is not whole
+	for n := range end { // every length at which the list of files is not whole
 		if n%97 != 0 && n < end-3 {
 			continue
 		}

@@ -45,9 +45,9 @@ const (
 type Templates struct {
 	// Component is the component whose files they are.
 	Component string
-	// Hash is the manifest's content hash, which covers the templates.
+	// Hash is the upgrade manifest's content hash, which covers the templates.
 	Hash string
-	// Overrides are the manifest's variables. They override those of policies and of plans.
+	// Overrides are the upgrade manifest's variables. They override those of policies and of plans.
 	Overrides map[string]string
 
 	files []file // by path
@@ -58,19 +58,19 @@ type file struct {
 	template *template.Template
 }
 
-// templateName is the form of a template's name: a path below the folder of the manifest.
+// templateName is the form of a template's name: a path below the folder of the upgrade manifest.
 // Errors have it before a colon and the line.
 var templateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
 
 // validTemplateName returns an error if a template cannot have the name.
 func validTemplateName(name string) error {
 	if !templateName.MatchString(name) || !fs.ValidPath(name) {
-		return fmt.Errorf("is %q, want the path of a file below the folder of the manifest, such as 2.0.0/web.conf.tmpl, of letters, digits, dots, dashes and underscores", name)
+		return fmt.Errorf("is %q, want the path of a file below the folder of the upgrade manifest, such as 2.0.0/web.conf.tmpl, of letters, digits, dots, dashes and underscores", name)
 	}
 	return nil
 }
 
-// CheckFiles returns an error that names all invalid fields of a manifest's config_files.
+// CheckFiles returns an error that names all invalid fields of an upgrade manifest's config_files.
 func CheckFiles(files []fleet.ConfigTemplate) error {
 	if len(files) > manifest.MaxConfigFiles {
 		return fmt.Errorf("config_files has %d entries, want at most %d", len(files), manifest.MaxConfigFiles)
@@ -125,7 +125,7 @@ func Parse(files []fleet.ConfigTemplate, texts map[string]string) (*Templates, e
 	return t, nil
 }
 
-// Empty reports whether the manifest has no configuration files.
+// Empty reports whether the upgrade manifest has no configuration files.
 func (t *Templates) Empty() bool { return len(t.files) == 0 }
 
 // Render returns the files for a host, sorted by path. The same values yield the same files.
@@ -209,7 +209,7 @@ func explain(name string, v Values, err error) error {
 	if strings.Contains(m[3], "no entry for key") {
 		hint = `: set it, or use {{index}}, which is empty then`
 		if strings.HasPrefix(strings.TrimPrefix(m[2], "$"), ".Vars") {
-			hint = ": set it in variables of the component in the host's policy, in variables of the plan, or in variable_overrides of the manifest"
+			hint = ": set it in variables of the component in the host's policy, in variables of the plan, or in variable_overrides of the upgrade manifest"
 		}
 	}
 	return fmt.Errorf("%s: %s: %s (host %s)%s", m[1], m[2], m[3], host, hint)

@@ -90,7 +90,7 @@ func TestTemplateLanguage(t *testing.T) {
 
 func TestTemplateErrorsNameFileLineAndHost(t *testing.T) {
 	for text, want := range map[string]string{
-		"\n\nport {{.Vars.prot}}":                `web.conf.tmpl:3: .Vars.prot: map has no entry for key "prot" (host web-01): set it in variables of the component in the host's policy, in variables of the plan, or in variable_overrides of the manifest`,
+		"\n\nport {{.Vars.prot}}":                `web.conf.tmpl:3: .Vars.prot: map has no entry for key "prot" (host web-01): set it in variables of the component in the host's policy, in variables of the plan, or in variable_overrides of the upgrade manifest`,
 		"{{range .Labels}}\n{{$.Vars.x}}{{end}}": `web.conf.tmpl:2: $.Vars.x: map has no entry for key "x" (host web-01): set it in variables`,
 		"{{.Labels.rack}}":                       `web.conf.tmpl:1: .Labels.rack: map has no entry for key "rack" (host web-01): set it, or use {{index}}`,
 		"{{.Hots.name}}":                         `web.conf.tmpl:1: .Hots.name: map has no entry for key "Hots" (host web-01)`,

@@ -16,7 +16,7 @@ import (
 
 // Renderer renders the files of rollouts' targets.
 type Renderer struct {
-	Manifests Manifests
+	UpgradeManifests UpgradeManifests
 	// Packages returns the published packages of a component.
 	Packages func(ctx context.Context, component string) (fleet.Catalog, error)
 	Actions  Actions
@@ -27,7 +27,7 @@ type Renderer struct {
 }
 
 // Manifests finds the templates of upgrade manifests.
-type Manifests interface {
+type UpgradeManifests interface {
 	Templates(ctx context.Context, profile, id string) (*Templates, error)
 }
 
@@ -36,7 +36,7 @@ type Actions interface {
 	For(ctx context.Context, id string, agentIDs ...string) ([]fleet.Action, error)
 }
 
-// planKey is what decides about the files of a plan. With the hash of the manifest the
+// planKey is what decides about the files of a plan. With the hash of the upgrade manifest the
 // templates never change.
 type planKey struct{ profile, id, hash, version string }
 
@@ -57,19 +57,19 @@ const (
 )
 
 // prepare returns what all targets of a plan share, which is read once for a plan that pins
-// the hash of its manifest. A manifest that is another one by now is a conflict.
+// the hash of its upgrade manifest. An upgrade manifest that is another one by now is a conflict.
 func (r *Renderer) prepare(ctx context.Context, p fleet.Plan) (prepared, error) {
-	key := planKey{p.Profile, p.UpgradeID, p.ManifestHash, p.Version}
+	key := planKey{p.Profile, p.UpgradeID, p.UpgradeManifestHash, p.Version}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.Now.UTC()
 	known := r.prepared[key]
 	if known == nil {
-		templates, err := r.Manifests.Templates(ctx, p.Profile, p.UpgradeID)
+		templates, err := r.UpgradeManifests.Templates(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
 			return prepared{}, err
 		}
-		if p.ManifestHash != "" && templates.Hash != p.ManifestHash {
+		if p.UpgradeManifestHash != "" && templates.Hash != p.UpgradeManifestHash {
 			return prepared{}, fleet.Errorf(fleet.Conflict, "the upgrade manifest %s/%s or one of its templates was changed meanwhile: make a new rollout", p.Profile, p.UpgradeID)
 		}
 		known = &prepared{templates: templates}
@@ -84,7 +84,7 @@ func (r *Renderer) prepare(ctx context.Context, p fleet.Plan) (prepared, error) 
 		}
 		known.packages, known.at = packages.Of(p.Version), now
 	}
-	if p.ManifestHash != "" {
+	if p.UpgradeManifestHash != "" {
 		if r.prepared == nil {
 			r.prepared = map[planKey]*prepared{}
 		}
@@ -95,7 +95,7 @@ func (r *Renderer) prepare(ctx context.Context, p fleet.Plan) (prepared, error) 
 
 // RenderFor returns the files of the plan's component for an agent of a policy, sorted by
 // path; none if the plan has no templates. Of variables, those of the plan override those of the
-// policy, and the overrides of the manifest override both. It refuses what the host would refuse, as far as
+// policy, and the overrides of the upgrade manifest override both. It refuses what the host would refuse, as far as
 // the server knows.
 func (r *Renderer) RenderFor(ctx context.Context, p fleet.Plan, policy fleet.Policy, a *fleet.Agent) ([]agentapi.RenderedFile, error) {
 	if p.UpgradeID == "" {

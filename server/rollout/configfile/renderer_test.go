@@ -38,7 +38,7 @@ agent {{.Agent.id}} {{.Agent.version}} {{.Agent.policy}}
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: t.TempDir(), store: sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))}
 	w.renderer = &configfile.Renderer{
-		Manifests: upgrademanifest.Dir{Path: w.dir}, Actions: w.store.Actions(),
+		UpgradeManifests: upgrademanifest.Dir{Path: w.dir}, Actions: w.store.Actions(),
 		Packages: func(ctx context.Context, component string) (fleet.Catalog, error) {
 			all, _, err := w.store.Packages().List(ctx, 0, 0)
 			return fleet.OfComponent(all, component), err
@@ -182,7 +182,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	pinned := plan
-	pinned.ManifestHash = m.ContentHash
+	pinned.UpgradeManifestHash = m.ContentHash
 	web := host("web-01", "x86_64", "10.0.0.7")
 	before, err := w.renderer.RenderFor(t.Context(), pinned, w.policy, &web)
 	if err != nil {
@@ -193,7 +193,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 	if after, err := w.renderer.RenderFor(t.Context(), pinned, w.policy, &web); err != nil || !reflect.DeepEqual(after, before) {
 		t.Errorf("%+v, %v, want %+v", after, err, before)
 	}
-	another := configfile.Renderer{Manifests: w.renderer.Manifests, Packages: w.renderer.Packages}
+	another := configfile.Renderer{UpgradeManifests: w.renderer.UpgradeManifests, Packages: w.renderer.Packages}
 	if files, err := another.RenderFor(t.Context(), pinned, w.policy, &web); fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), "edge/2.0.0 or one of its templates was changed meanwhile") {
 		t.Errorf("%+v, %v", files, err)
 	}
@@ -206,7 +206,7 @@ func TestTemplateThatChangedAfterThePreviewIsRefused(t *testing.T) {
 func TestPlansInMemoryAreBounded(t *testing.T) {
 	w := newWorld(t)
 	reads := 0
-	w.renderer.Manifests = counted{w.renderer.Manifests, &reads}
+	w.renderer.UpgradeManifests = counted{w.renderer.UpgradeManifests, &reads}
 	a := host("web-01", "x86_64", "10.0.0.7")
 	render := func(i int) {
 		t.Helper()
@@ -214,7 +214,7 @@ func TestPlansInMemoryAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := fleet.Plan{Profile: "edge", UpgradeID: fmt.Sprint(i), ManifestHash: m.ContentHash, Version: "2.0.0"}
+		p := fleet.Plan{Profile: "edge", UpgradeID: fmt.Sprint(i), UpgradeManifestHash: m.ContentHash, Version: "2.0.0"}
 		if _, err := w.renderer.RenderFor(t.Context(), p, w.policy, &a); err != nil {
 			t.Fatal(err)
 		}
@@ -237,13 +237,13 @@ func TestPlansInMemoryAreBounded(t *testing.T) {
 }
 
 type counted struct {
-	configfile.Manifests
+	configfile.UpgradeManifests
 	reads *int
 }
 
 func (c counted) Templates(ctx context.Context, profile, id string) (*configfile.Templates, error) {
 	*c.reads++
-	return c.Manifests.Templates(ctx, profile, id)
+	return c.UpgradeManifests.Templates(ctx, profile, id)
 }
 
 // A preview of a large fleet reads templates once and packages seldom, and a push is noticed.
@@ -261,7 +261,7 @@ func TestPlanIsReadOnceForItsTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	pinned := plan
-	pinned.ManifestHash = m.ContentHash
+	pinned.UpgradeManifestHash = m.ContentHash
 	a := host("web-01", "aarch64", "10.0.0.7")
 	render := func() error {
 		_, err := w.renderer.RenderFor(t.Context(), pinned, w.policy, &a)
@@ -349,7 +349,7 @@ func TestPreviewShowsErrorsOfSingleHosts(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if _, err := w.preview(fleet.Plan{Profile: "edge", UpgradeID: "none"}, host("web-01", "x86_64")); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("without a manifest: %v", err)
+		t.Errorf("without an upgrade manifest: %v", err)
 	}
 }
 
@@ -369,7 +369,7 @@ func BenchmarkPreviewOf100Hosts(b *testing.B) {
 		b.Fatal(err)
 	}
 	pinned := plan
-	pinned.ManifestHash = m.ContentHash
+	pinned.UpgradeManifestHash = m.ContentHash
 	had := make([][]agentapi.RenderedFile, 100)
 	for i := range had {
 		data := agentapi.UpgradeData{Version: "1.0.0", Component: &agentapi.ComponentData{Name: "web"}}

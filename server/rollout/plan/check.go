@@ -17,7 +17,7 @@ const (
 	ErrDockerChecksum      = "rollout_docker_checksum"
 	ErrDockerDigest        = "rollout_docker_digest"
 	ErrVersionUnchanged    = "rollout_version_unchanged"
-	ErrManifestHash        = "rollout_manifest_hash"
+	ErrUpgradeManifestHash = "rollout_manifest_hash"
 	ErrRecoveryPlanMissing = "rollout_recovery_plan_missing"
 	ErrCanaryRequired      = "rollout_canary_required"
 	ErrStateRisk           = "rollout_state_risk_unacknowledged"
@@ -42,7 +42,7 @@ var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // the field. The plan must be resolved.
 func Check(p *fleet.Plan) error {
 	for _, check := range []func(*fleet.Plan) error{
-		checkWords, checkComponent, checkVariables, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
+		checkWords, checkComponent, checkVariables, checkVersion, checkUpgradeManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkStage, checkLimits, checkFailure, checkHealth, checkPace,
 	} {
 		if err := check(p); err != nil {
 			return err
@@ -118,16 +118,16 @@ func checkVersion(p *fleet.Plan) error {
 	return nil
 }
 
-func checkManifest(p *fleet.Plan) error {
+func checkUpgradeManifest(p *fleet.Plan) error {
 	switch {
 	case p.UpgradeID != "" && p.Profile == "":
 		return fleet.FieldError(field("profile"), "is missing: an upgrade manifest is upgrades/<profile>/<upgrade_id>.yaml")
 	case p.Profile != "" && p.UpgradeID == "":
 		return fleet.FieldError(field("upgrade_id"), "is missing: an upgrade manifest is upgrades/<profile>/<upgrade_id>.yaml; leave profile out to give version and artifacts here")
-	case p.UpgradeID != "" && p.ManifestHash == "":
-		return ruled(ErrManifestHash, field("manifest_hash"), "is missing: it is computed when the upgrade manifest is read")
-	case p.ManifestHash != "" && !isChecksum(p.ManifestHash, "sha256:"):
-		return ruled(ErrManifestHash, field("manifest_hash"), "is %q, want sha256: and 64 hex digits", p.ManifestHash)
+	case p.UpgradeID != "" && p.UpgradeManifestHash == "":
+		return ruled(ErrUpgradeManifestHash, field("manifest_hash"), "is missing: it is computed when the upgrade manifest is read")
+	case p.UpgradeManifestHash != "" && !isChecksum(p.UpgradeManifestHash, "sha256:"):
+		return ruled(ErrUpgradeManifestHash, field("manifest_hash"), "is %q, want sha256: and 64 hex digits", p.UpgradeManifestHash)
 	}
 	return nil
 }

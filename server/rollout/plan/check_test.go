@@ -108,9 +108,9 @@ func TestCheckErrorsNameTheField(t *testing.T) {
 		{"an address nobody reads", artifact(fleet.Artifact{Checksum: sum("sha256:"), URL: "https://x"}), "artifacts[0].url", "source_uri", ""},
 		{"two for one platform", func(p *fleet.Plan) { p.Artifacts = append(p.Artifacts, p.Artifacts[0]) }, "artifacts[2]", "second one for linux/amd64", ""},
 		{"rule 4: the same version", func(p *fleet.Plan) { p.SourceVersion = "2.0.0" }, "source_version", "nothing would change", ErrVersionUnchanged},
-		{"rule 6: a malformed hash", func(p *fleet.Plan) { p.ManifestHash = "abc" }, "manifest_hash", "64 hex digits", ErrManifestHash},
-		{"rule 6: a hash in manual mode", func(p *fleet.Plan) { p.ManifestHash = sum("sha256:") }, "", "", ""},
-		{"rule 6: a manifest nobody read", func(p *fleet.Plan) { p.Profile, p.UpgradeID = "a", "b" }, "manifest_hash", "is missing", ErrManifestHash},
+		{"rule 6: a malformed hash", func(p *fleet.Plan) { p.UpgradeManifestHash = "abc" }, "manifest_hash", "64 hex digits", ErrUpgradeManifestHash},
+		{"rule 6: a hash in manual mode", func(p *fleet.Plan) { p.UpgradeManifestHash = sum("sha256:") }, "", "", ""},
+		{"rule 6: a manifest nobody read", func(p *fleet.Plan) { p.Profile, p.UpgradeID = "a", "b" }, "manifest_hash", "is missing", ErrUpgradeManifestHash},
 		{"a manifest without its profile", func(p *fleet.Plan) { p.UpgradeID = "b" }, "profile", "is missing", ""},
 		{"a profile alone", func(p *fleet.Plan) { p.Profile = "b" }, "upgrade_id", "is missing", ""},
 		{"a migration there is not", func(p *fleet.Plan) { p.Migration.Type = "big" }, "migration.type", "want none, compatible or breaking", ""},
@@ -362,7 +362,7 @@ func TestUpgradeManifestSetsVersionArtifactsAndMigration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Version != "2.0.0" || p.SourceVersion != "1.0.0" || p.ManifestHash != m.ContentHash || p.Artifacts[0].Size != 1000 || p.Migration.RecoveryPlan != "restore" || p.Migration.Type != fleet.MigrationBreaking {
+		if p.Version != "2.0.0" || p.SourceVersion != "1.0.0" || p.UpgradeManifestHash != m.ContentHash || p.Artifacts[0].Size != 1000 || p.Migration.RecoveryPlan != "restore" || p.Migration.Type != fleet.MigrationBreaking {
 			t.Errorf("%+v", p)
 		}
 		again := p
@@ -387,7 +387,7 @@ func TestUpgradeManifestSetsVersionArtifactsAndMigration(t *testing.T) {
 		"a tamer migration":                       {func(p *fleet.Plan) { p.Migration.Type = fleet.MigrationNone }, "migration.type"},
 		"another recovery plan":                   {func(p *fleet.Plan) { p.Migration.RecoveryPlan = "pray" }, "migration.recovery_plan"},
 		"other artifacts":                         {func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{{Checksum: sum("sha256:")}} }, "artifacts"},
-		"the hash of before":                      {func(p *fleet.Plan) { p.ManifestHash = "sha256:" + strings.Repeat("00", 32) }, "manifest_hash"},
+		"the hash of before":                      {func(p *fleet.Plan) { p.UpgradeManifestHash = "sha256:" + strings.Repeat("00", 32) }, "manifest_hash"},
 		"the same version again":                  {func(p *fleet.Plan) { p.Version = "2.0.0" }, ""},
 		"a component, which the manifest has not": {func(p *fleet.Plan) { p.Component = "web" }, "component"},
 	} {

@@ -30,7 +30,7 @@ type UpgradeManifest struct {
 	// sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and
 	// them
 	ContentHash string `json:"content_hash"`
-	// Why plans cannot name the manifest; absent if they can
+	// Why plans cannot name the upgrade manifest; absent if they can
 	Error string `json:"error,omitempty"` // then only its name is set; only lists have such manifests
 }
 
@@ -40,7 +40,7 @@ type UpgradeManifest struct {
 // Resolving again changes nothing.
 func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	if manifest != nil {
-		if err := applyManifest(p, manifest); err != nil {
+		if err := applyUpgradeManifest(p, manifest); err != nil {
 			return err
 		}
 	} else if p.UpgradeID != "" {
@@ -55,10 +55,10 @@ func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 
 // applyManifest copies the values of an upgrade manifest. A value that the plan gives
 // too must be the same, since otherwise it is unclear which is intended.
-func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
+func applyUpgradeManifest(p *fleet.Plan, m *UpgradeManifest) error {
 	name := m.Profile + "/" + m.ID
-	if p.ManifestHash != "" && p.ManifestHash != m.ContentHash {
-		return ruled(ErrManifestHash, field("manifest_hash"), "is %s, but the upgrade manifest %s has %s: it was changed meanwhile, look at it again", ShortChecksum(p.ManifestHash), name, ShortChecksum(m.ContentHash))
+	if p.UpgradeManifestHash != "" && p.UpgradeManifestHash != m.ContentHash {
+		return ruled(ErrUpgradeManifestHash, field("manifest_hash"), "is %s, but the upgrade manifest %s has %s: it was changed meanwhile, look at it again", ShortChecksum(p.UpgradeManifestHash), name, ShortChecksum(m.ContentHash))
 	}
 	if p.Component != "" && m.Component == "" {
 		return fleet.FieldError(field("component"), "is %q, but the upgrade manifest %s is one of agents: name another manifest, or none", p.Component, name)
@@ -87,7 +87,7 @@ func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
 		}
 		p.Artifacts = own
 	}
-	p.Profile, p.UpgradeID, p.ManifestHash = m.Profile, m.ID, m.ContentHash
+	p.Profile, p.UpgradeID, p.UpgradeManifestHash = m.Profile, m.ID, m.ContentHash
 	return nil
 }
 

@@ -143,19 +143,19 @@ func checkParts(ps *Problems, s *Spec) {
 
 func checkDesired(ps *Problems, at string, d Desired) {
 	switch {
-	case d.Version == "" && d.Manifest == nil:
+	case d.Version == "" && d.UpgradeManifest == nil:
 		ps.add(at, "has neither version nor manifest: give one of them")
-	case d.Version != "" && d.Manifest != nil:
+	case d.Version != "" && d.UpgradeManifest != nil:
 		ps.add(at, "has both version and manifest: give one of them")
 	case d.Version != "":
 		if _, err := manifest.ParseVersion(d.Version); err != nil {
 			ps.add(at+".version", "%s", err.Error())
 		}
 	default:
-		if d.Manifest.Profile == "" {
+		if d.UpgradeManifest.Profile == "" {
 			ps.add(at+".manifest.profile", "is missing: it is the folder that the upgrade manifest is in")
 		}
-		if d.Manifest.ID == "" {
+		if d.UpgradeManifest.ID == "" {
 			ps.add(at+".manifest.id", "is missing: it is the name of the upgrade manifest without .yaml")
 		}
 	}

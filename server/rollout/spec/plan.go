@@ -40,8 +40,8 @@ func (f *Fleet) Plan(p Part) fleet.Plan {
 		Name: "fleet " + f.Metadata.Name, Component: p.Component, Version: p.Version, Variables: maps.Clone(s.Configuration.Variables[p.Component]),
 		Select: s.Selector, Strategy: withDefaults(s.Strategy), Limits: s.Limits, Failure: s.Failure, Health: s.Health, Pace: s.Pace,
 	}
-	if p.Manifest != nil {
-		plan.Profile, plan.UpgradeID = p.Manifest.Profile, p.Manifest.ID
+	if p.UpgradeManifest != nil {
+		plan.Profile, plan.UpgradeID = p.UpgradeManifest.Profile, p.UpgradeManifest.ID
 	}
 	return plan
 }

@@ -92,15 +92,15 @@ type Spec struct {
 // Desired is a version, given by exactly one of its fields.
 type Desired struct {
 	// Full version of a package on the server. It may be published later: the rollout starts then.
-	Version  string    `json:"version,omitempty" example:"1.2.0"`
-	Manifest *Manifest `json:"manifest,omitempty"`
+	Version         string           `json:"version,omitempty" example:"1.2.0"`
+	UpgradeManifest *UpgradeManifest `json:"manifest,omitempty"`
 }
 
 // Manifest names an upgrade manifest on the server.
-type Manifest struct {
-	// Profile of the manifest, the folder that it is in
+type UpgradeManifest struct {
+	// Profile of the upgrade manifest, the folder that it is in
 	Profile string `json:"profile" example:"edge"`
-	// Id of the manifest within its profile
+	// Id of the upgrade manifest within its profile
 	ID string `json:"id" example:"2026-11"`
 }
 

@@ -171,8 +171,8 @@ func decodeOld(doc *spec.Document, mode spec.Mode) (in Object, warnings []string
 // apply objects before a package is pushed, so it is no error.
 func (s *Service) unpublished(ctx context.Context, f *spec.Fleet) (warnings []string, err error) {
 	for _, p := range f.Spec.Parts() {
-		if p.Manifest != nil {
-			if _, err := s.Rollouts.GetManifest(ctx, p.Manifest.Profile, p.Manifest.ID); err != nil {
+		if p.UpgradeManifest != nil {
+			if _, err := s.Rollouts.GetUpgradeManifest(ctx, p.UpgradeManifest.Profile, p.UpgradeManifest.ID); err != nil {
 				warnings = append(warnings, fmt.Sprintf("the upgrade manifest of %s cannot be used yet: %v", p.Name(), err))
 			}
 			continue

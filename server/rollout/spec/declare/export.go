@@ -139,7 +139,7 @@ func (e *export) rollout(r *fleet.Rollout) {
 	p := &r.Plan
 	d := spec.Desired{Version: p.Version}
 	if p.UpgradeID != "" {
-		d = spec.Desired{Manifest: &spec.Manifest{Profile: p.Profile, ID: p.UpgradeID}}
+		d = spec.Desired{UpgradeManifest: &spec.UpgradeManifest{Profile: p.Profile, ID: p.UpgradeID}}
 	}
 	s := spec.Spec{Selector: p.Select, Strategy: p.Strategy, Limits: p.Limits, Failure: p.Failure, Health: p.Health, Pace: p.Pace}
 	if p.Component == "" {

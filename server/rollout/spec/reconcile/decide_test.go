@@ -60,7 +60,7 @@ func twoParts() *spec.Fleet {
 		Metadata: spec.Metadata{Name: "edge", UID: "u", Generation: 1},
 		Spec: spec.Spec{
 			Selector: fleet.Selector{All: true}, Agent: &spec.Desired{Version: "1.1.0"},
-			Components:    []spec.Component{{Name: "web", Desired: spec.Desired{Manifest: &spec.Manifest{Profile: "prod", ID: "2.0.0"}}}},
+			Components:    []spec.Component{{Name: "web", Desired: spec.Desired{UpgradeManifest: &spec.UpgradeManifest{Profile: "prod", ID: "2.0.0"}}}},
 			Configuration: spec.Configuration{Variables: map[string]map[string]string{"web": {"port": "80"}}},
 		},
 	}
@@ -69,7 +69,7 @@ func twoParts() *spec.Fleet {
 // behind are members of which one has to be upgraded, and reached are those that run all versions.
 // That of web comes from an upgrade manifest, so only a preview knows whether its files change.
 var (
-	web     = spec.Part{Component: "web", Desired: spec.Desired{Manifest: &spec.Manifest{Profile: "prod", ID: "2.0.0"}}}
+	web     = spec.Part{Component: "web", Desired: spec.Desired{UpgradeManifest: &spec.UpgradeManifest{Profile: "prod", ID: "2.0.0"}}}
 	behind  = []reconcile.PartMembers{{Version: "1.1.0", Behind: []string{"a"}}, {Part: web, Version: "2.0.0"}}
 	reached = []reconcile.PartMembers{{Version: "1.1.0"}, {Part: web, Version: "2.0.0"}}
 )

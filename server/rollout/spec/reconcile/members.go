@@ -33,7 +33,7 @@ type Members struct {
 type PartMembers struct {
 	spec.Part
 	// Version is the version to reach; Problem is why it is not known, such as an upgrade
-	// manifest that is gone.
+	// upgrade manifest that is gone.
 	Version, Problem string
 	// Behind are agents that can be brought to the version now. Down means that some of them run a
 	// higher version, which needs force.
@@ -251,7 +251,7 @@ func (p *PartMembers) notRunning() (n int) {
 // reached reports whether all agents run the version. Where an upgrade manifest may render
 // configuration files, only a preview finds out.
 func (p *PartMembers) reached() bool {
-	return p.Manifest == nil && len(p.Behind)+p.notRunning()+p.LeftOut == 0
+	return p.UpgradeManifest == nil && len(p.Behind)+p.notRunning()+p.LeftOut == 0
 }
 
 func (p *PartMembers) behind(s *fleet.Subject, down bool) {

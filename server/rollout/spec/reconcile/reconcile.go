@@ -233,8 +233,8 @@ func (s *Service) wishes(ctx context.Context, objects []*spec.Fleet) ([][]Wish, 
 
 func (s *Service) wish(ctx context.Context, p spec.Part, catalog fleet.Catalog) (Wish, error) {
 	w := Wish{Part: p, Version: p.Version, Catalog: catalog}
-	if p.Manifest != nil {
-		m, err := s.Rollouts.GetManifest(ctx, p.Manifest.Profile, p.Manifest.ID)
+	if p.UpgradeManifest != nil {
+		m, err := s.Rollouts.GetUpgradeManifest(ctx, p.UpgradeManifest.Profile, p.UpgradeManifest.ID)
 		var refusal *fleet.Error
 		switch {
 		case errors.As(err, &refusal) && refusal.Kind != fleet.Unavailable && refusal.Kind != fleet.Internal:

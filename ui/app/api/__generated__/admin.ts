@@ -2432,7 +2432,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Preview the configuration files of a manifest on hosts; changes nothing */
+        /** Preview the configuration files of an upgrade manifest on hosts; changes nothing */
         post: operations["previewConfig"];
         delete?: never;
         options?: never;
@@ -4142,7 +4142,7 @@ export interface components {
             /** @description Ids of agents that are left out */
             exclude_agents?: string[];
         };
-        /** @description The version of the agents themselves, by version or by manifest; without it the object leaves the agents' own version alone. A change starts a rollout. */
+        /** @description The version of the agents themselves, by version or by upgrade manifest; without it the object leaves the agents' own version alone. A change starts a rollout. */
         FleetDesired: {
             /**
              * @description Full version of a package on the server. It may be published later: the rollout starts then.
@@ -4154,17 +4154,17 @@ export interface components {
         /** @description An upgrade manifest on the server, which provides version, packages and migration. */
         FleetManifest: {
             /**
-             * @description Profile of the manifest, the folder that it is in
+             * @description Profile of the upgrade manifest, the folder that it is in
              * @example edge
              */
             profile: string;
             /**
-             * @description Id of the manifest within its profile
+             * @description Id of the upgrade manifest within its profile
              * @example 2026-11
              */
             id: string;
         };
-        /** @description The version of one component, by version or by manifest. */
+        /** @description The version of one component, by version or by upgrade manifest. */
         FleetComponent: {
             /**
              * @description Name of the component as in the policies of the agents
@@ -4617,7 +4617,7 @@ export interface components {
             /** @description With upgrade_id, names an upgrade manifest that provides version, artifacts and migration */
             profile?: string;
             upgrade_id?: string;
-            /** @description sha256:… of the manifest's raw bytes */
+            /** @description sha256:… of the upgrade manifest's raw bytes */
             manifest_hash?: string;
             /**
              * @description The full version to reach. A rollback has none: each of its targets goes back to its own version
@@ -6947,7 +6947,7 @@ export interface components {
             };
             /** @description sha256:… of the file's raw bytes; with templates, of what `sha256sum` prints for the file and them */
             content_hash: string;
-            /** @description Why plans cannot name the manifest; absent if they can */
+            /** @description Why plans cannot name the upgrade manifest; absent if they can */
             error?: string;
         };
         /** @description A configuration file that the server renders for each host. */
@@ -6958,7 +6958,7 @@ export interface components {
              */
             path: string;
             /**
-             * @description The file below the folder of the manifest
+             * @description The file below the folder of the upgrade manifest
              * @example 2.0.0/web.conf.tmpl
              */
             template: string;
@@ -6984,7 +6984,7 @@ export interface components {
         ConfigPreview: {
             component: string;
             version: string;
-            /** @description That of the manifest */
+            /** @description Content hash of the upgrade manifest */
             content_hash: string;
             items: components["schemas"]["ConfigPreviewItem"][];
         };
@@ -11660,7 +11660,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The manifests */
+            /** @description The upgrade manifests */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -11684,7 +11684,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The manifest */
+            /** @description The upgrade manifest */
             200: {
                 headers: {
                     [name: string]: unknown;
