@@ -372,7 +372,7 @@ func (u *unit) report() agentapi.Component {
 		ID: "component-" + u.name, Type: u.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
 		ComponentReport: agentapi.ComponentReport{
 			Name: u.name, Runtime: u.policy.Runtime, Version: u.state.installed(), LastHealthyVersion: u.state.LastHealthy,
-			Rollbacks: u.state.keptVersions(), RollbackProblems: u.keptProblems(), Lockstep: u.staysStopped, Held: u.state.Held != "",
+			Rollbacks: u.state.keptVersions(), RollbackProblems: u.keptProblems(), Lockstep: u.staysStopped, StartWithheld: u.state.Held != "",
 		},
 	}
 	if i := u.state.Installed; i != nil {

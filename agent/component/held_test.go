@@ -125,7 +125,7 @@ func (b *bound) sees(runs, why string) {
 		b.t.Errorf("it runs %q, want %q", got, runs)
 	}
 	r := b.m.Reports()[0]
-	if r.Held != (why != "") || why != "" && (r.Status != "STOPPED" || !strings.Contains(r.Message, why)) {
+	if r.StartWithheld != (why != "") || why != "" && (r.Status != "STOPPED" || !strings.Contains(r.Message, why)) {
 		b.t.Errorf("reported is %+v, want that it is held because %q", r, why)
 	}
 }

@@ -58,7 +58,7 @@ func TestHeldComponentWaitsForTheServersAnswer(t *testing.T) {
 		})
 	}
 	runs := func(c fakeserver.Checkin, w agentapi.Component) bool {
-		return !w.Held && w.Status == "HEALTHY" && !c.AwaitsAnswer
+		return !w.StartWithheld && w.Status == "HEALTHY" && !c.AwaitsAnswer
 	}
 	boot := func() {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestHeldComponentWaitsForTheServersAnswer(t *testing.T) {
 		m.runtimes = map[string]runtime.Adapter{"process": process.New(process.Options{Disk: disk.OS{}})}
 		m.start()
 		reported("it waits for the server", func(c fakeserver.Checkin, w agentapi.Component) bool {
-			return w.Held && w.Status == "STOPPED" && strings.Contains(w.Message, "the server has not answered yet") && c.AwaitsAnswer
+			return w.StartWithheld && w.Status == "STOPPED" && strings.Contains(w.Message, "the server has not answered yet") && c.AwaitsAnswer
 		})
 		if _, err := os.Stat(pidFile); err == nil {
 			t.Error("it was started")
@@ -100,7 +100,7 @@ func TestHeldComponentWaitsForTheServersAnswer(t *testing.T) {
 	boot()
 	inForce("1.1.0", false)
 	reported("it has to switch", func(c fakeserver.Checkin, w agentapi.Component) bool {
-		return w.Held && w.Version == "1.0.0" && strings.Contains(w.Message, "version 1.1.0 is in force") && !c.AwaitsAnswer
+		return w.StartWithheld && w.Version == "1.0.0" && strings.Contains(w.Message, "version 1.1.0 is in force") && !c.AwaitsAnswer
 	})
 	if _, err := os.Stat(pidFile); err == nil {
 		t.Error("it was started with the version before")
@@ -115,7 +115,7 @@ func TestHeldComponentWaitsForTheServersAnswer(t *testing.T) {
 	reported("it was released", runs)
 	inForce("1.2.0", false)
 	reported("it is stopped", func(_ fakeserver.Checkin, w agentapi.Component) bool {
-		return w.Held && strings.Contains(w.Message, "version 1.2.0 is in force")
+		return w.StartWithheld && strings.Contains(w.Message, "version 1.2.0 is in force")
 	})
 }
 

@@ -148,7 +148,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	wake := specreconcile.NewWake()
 	declarations := declare.Config{Store: db, Policies: policies, Events: events, Changed: wake.Signal, Log: log, Now: now}
 	owners := declare.NewOwners(declarations)
-	var orders *lease.Holder
+	var orders *lease.Owner
 	// The servers that share a store tell each other which connections were closed.
 	servers := replica.Config{Servers: db.Servers(), Audit: db.Audit(), Self: self, Parked: parker.Count, Health: health, Log: log, Now: now}
 	shares := db.PackageData() != nil // otherwise the store belongs to this server, which all agents poll
@@ -159,7 +159,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	connections := checkin.Connections{Parker: parker, Health: health, Since: now.UTC(), Now: now}
 	if shares {
 		connections.Closed = replicas.ClosedAt
-		orders = &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}
+		orders = &lease.Owner{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}
 	}
 	actions := &action.Service{Store: db, Feed: feed, Lease: orders, Owners: owners, Trust: trust, Locks: locks, Guards: rollout.Guards{Store: db}, RemovalsPerHour: o.Config.Admin.RemovalsPerHour, Release: parker.Release, Health: health, Sealer: sealer, Events: events, Log: log, Now: now}
 
@@ -178,7 +178,7 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	manifests := upgrademanifest.Dir{Path: o.Config.UpgradesDir()}
 	configs := &configfile.Renderer{UpgradeManifests: manifests, Packages: actions.CatalogOf, Actions: db.Actions(), Now: now}
 	reconciler := reconcile.New(reconcile.Config{
-		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, Holder: fleet.NewID(), Connections: connections.Of, Events: events, Log: log, Now: now,
+		Store: db, Actions: actions, Policies: policies, Renderer: configs, Incidents: incidents, Health: health, LeaseOwner: fleet.NewID(), Connections: connections.Of, Events: events, Log: log, Now: now,
 	})
 	rollouts := &rollout.Service{
 		Store: db, Actions: actions, Policies: policies, UpgradeManifests: manifests, Renderer: configs, Reconciler: reconciler, Owners: owners, Connections: connections.Of,
@@ -187,15 +187,15 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	declarations.Rollouts = rollouts
 	declared := declare.New(declarations)
 	fleets := specreconcile.New(specreconcile.Config{
-		Objects: declared, Wake: wake, Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+		Objects: declared, Wake: wake, Store: db, Rollouts: rollouts, Lease: &lease.Owner{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Log: log, Now: now,
 	})
 	groups := group.New(group.Config{
-		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+		Store: db, Rollouts: rollouts, Lease: &lease.Owner{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Events: events, Log: log, Now: now,
 	})
 	upgrades := &automatic.Service{
-		Store: db, Rollouts: rollouts, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+		Store: db, Rollouts: rollouts, Lease: &lease.Owner{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Log: log, Now: now,
 	}
 	allowed, err := o.Config.Webhooks.allowed()
@@ -204,12 +204,12 @@ func newServices(ctx context.Context, o Options, admission *limit.Admission, ser
 	}
 	webhooks := &webhook.Service{Store: db, Transport: webhook.NewTransport(allowed), Events: events, Log: log, Now: now}
 	keep := &retention.Service{
-		Store: db, Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
+		Store: db, Lease: &lease.Owner{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now},
 		Limits: nil, Uploads: uploads.Expire, Log: log, Now: now,
 	}
 	samples := &series.Service{
 		Agents: db.Agents(), Samples: db.Samples(), Timeouts: policies.Timeouts,
-		Lease: &lease.Holder{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}, Log: log, Now: now,
+		Lease: &lease.Owner{Leases: db.Leases(), Name: fleet.NewID(), TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: now}, Log: log, Now: now,
 	}
 	var machine selfupgrade.Machine = selfupgrade.NoMachine{}
 	if o.Machine != nil {

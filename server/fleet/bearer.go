@@ -201,10 +201,10 @@ func aloneSince(bearers []Bearer, machine string, now time.Time) (since, others 
 	return since, others
 }
 
-// Holds reports whether an action of this type is not delivered to the agent at the moment, since it
+// Withholds reports whether an action of this type is not delivered to the agent at the moment, since it
 // is not clear which host would follow it. What ends the identity or calls something off is right for
 // each of them, and what a shared identity can be ordered all the same is delivered to it.
-func (a *Agent) Holds(t agentapi.ActionType) bool {
+func (a *Agent) Withholds(t agentapi.ActionType) bool {
 	switch t {
 	case agentapi.ActionCancel, agentapi.ActionUnenroll:
 		return false

@@ -85,7 +85,7 @@ func TestOneHostIsNeverTwoBearers(t *testing.T) {
 		moved := false // to a machine with another id
 		observe := func(m machine) {
 			_, follows := m.checksIn(&a, now)
-			if a.SharedSince != nil || (!follows || a.Holds(agentapi.ActionUpgrade)) && !moved {
+			if a.SharedSince != nil || (!follows || a.Withholds(agentapi.ActionUpgrade)) && !moved {
 				t.Fatalf("one host is taken for several: %s", a.SharedText())
 			}
 		}
@@ -159,7 +159,7 @@ func TestTwoBearersAreFoundAndTheDocumentFollowsOne(t *testing.T) {
 		for a.SharedSince == nil {
 			for _, m := range []machine{second, first} {
 				_, follows := m.checksIn(&a, now)
-				if first.id != second.id && longest < 30 && (!a.Holds(agentapi.ActionUpgrade) || follows != (m == first)) {
+				if first.id != second.id && longest < 30 && (!a.Withholds(agentapi.ActionUpgrade) || follows != (m == first)) {
 					t.Fatalf("after %s of two machines, orders are delivered or the document follows %s: %v", now.Sub(began), m.name, follows)
 				}
 				now = now.Add(time.Duration(rapid.IntRange(1, longest).Draw(t, "pause")) * time.Second)
@@ -236,10 +236,10 @@ func TestNewMachineGetsOrdersOnceItIsAlone(t *testing.T) {
 		a := Agent{ID: "a", Active: true, LocalMetadata: fmt.Appendf(nil, `{"host":{"id":%q}}`, c.enrolled)}
 		for n, s := range c.steps {
 			_, follows := s.m.checksIn(&a, bearersAt.Add(time.Duration(s.at)*time.Second))
-			if follows != s.follows || a.Holds(agentapi.ActionUpgrade) != s.holds {
-				t.Errorf("%s: at step %d, after %d s, the document follows: %v, orders wait: %v", name, n, s.at, follows, a.Holds(agentapi.ActionUpgrade))
+			if follows != s.follows || a.Withholds(agentapi.ActionUpgrade) != s.holds {
+				t.Errorf("%s: at step %d, after %d s, the document follows: %v, orders wait: %v", name, n, s.at, follows, a.Withholds(agentapi.ActionUpgrade))
 			}
-			if a.Holds(agentapi.ActionCancel) || a.Holds(agentapi.ActionUnenroll) {
+			if a.Withholds(agentapi.ActionCancel) || a.Withholds(agentapi.ActionUnenroll) {
 				t.Errorf("%s: at step %d a cancellation or the end of the identity waits", name, n)
 			}
 			if (a.NewHostSince != nil) != (a.NewHostText() != "") {

@@ -117,15 +117,15 @@ func (s *Subject) CheckLockstep() error {
 	return Errorf(Invalid, "agent %s cannot upgrade component %s in lockstep: its version, or the runtime of the component, does not know how", s.Agent.ID, s.Component)
 }
 
-// Held reports whether the host says that it does not start the component; see
+// StartWithheld reports whether the host says that it does not start the component; see
 // agentapi.ComponentReport.
-func (s *Subject) Held() bool { return s.component.Held }
+func (s *Subject) StartWithheld() bool { return s.component.StartWithheld }
 
-// HeldBy reports whether the host says that it does not start the component, and c, which is the
+// StartWithheldBy reports whether the host says that it does not start the component, and c, which is the
 // component in its policy, keeps it from starting the version that is installed.
-func (s *Subject) HeldBy(c agentapi.PolicyComponent) bool {
+func (s *Subject) StartWithheldBy(c agentapi.PolicyComponent) bool {
 	f := c.InForce
-	return s.Held() && c.Lockstep && f != nil && (f.Changing || f.Version != s.Version)
+	return s.StartWithheld() && c.Lockstep && f != nil && (f.Changing || f.Version != s.Version)
 }
 
 // HasStaged reports whether the host can install a version without loading it: it has staged

@@ -688,16 +688,16 @@ type Freeze struct {
 	Revision  int64     `json:"-"`
 }
 
-// Holds reports whether the freeze holds at some moment from a time up to another, both
+// Covers reports whether the freeze is in force at some moment from a time up to another, both
 // included.
-func (f *Freeze) Holds(from, to time.Time) bool { return !f.From.After(to) && f.To.After(from) }
+func (f *Freeze) Covers(from, to time.Time) bool { return !f.From.After(to) && f.To.After(from) }
 
 // Lease records which server works on something. Its id is that of the subject, such as
 // rollout/<id>. A server takes a lease over when Revision has not changed for the
 // lease's duration by its own clock, so clocks need not agree.
 type Lease struct {
 	ID       string `json:"id"`
-	Holder   string `json:"holder"`
+	Owner    string `json:"holder"`
 	Beat     int64  `json:"beat"` // increases with each renewal
 	Revision int64  `json:"-"`
 }

@@ -115,12 +115,12 @@ func (s *Service) around(ctx context.Context, r *fleet.Rollout) (a plan.Around, 
 	if r.State != fleet.RolloutPaused {
 		return a, nil
 	}
-	held, err := s.locks().holders(ctx, r.Plan.Component, r.ID, r.RolledBackBy)
+	locked, err := s.locks().locked(ctx, r.Plan.Component, r.ID, r.RolledBackBy)
 	if err != nil {
 		return a, err
 	}
 	for _, policy := range r.Policies {
-		if h, ok := held[policy]; ok {
+		if h, ok := locked[policy]; ok {
 			a.Locked = lockedError(r.Plan.Component, policy, h)
 			break
 		}

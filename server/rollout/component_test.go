@@ -59,7 +59,7 @@ func newSite(t *testing.T, agents ...string) *site {
 func (s *site) serveRounds() {
 	s.t.Helper()
 	r := reconcile.New(reconcile.Config{
-		Store: s.store, Actions: s.service.Actions, Events: s.service.Events, Log: slog.New(slog.DiscardHandler), Now: s.time, Holder: "this",
+		Store: s.store, Actions: s.service.Actions, Events: s.service.Events, Log: slog.New(slog.DiscardHandler), Now: s.time, LeaseOwner: "this",
 		Health: &storehealth.Monitor{}, Incidents: s, Renderer: s.service.Renderer,
 	})
 	s.round = func() {

@@ -69,7 +69,7 @@ func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time)
 	if f.Catalog, err = s.Actions.CatalogOf(ctx, component); err != nil {
 		return f, err
 	}
-	if f.Locked, err = s.locks().holders(ctx, component, r.ID, r.RollbackOf); err != nil {
+	if f.Locked, err = s.locks().locked(ctx, component, r.ID, r.RollbackOf); err != nil {
 		return f, err
 	}
 	if component != "" {

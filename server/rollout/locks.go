@@ -17,26 +17,26 @@ import (
 // two, and starting again completes one that a crash interrupted.
 const lockGrace = time.Minute
 
-// Locks finds the active rollouts that hold policies and agents. It only reads.
+// Locks finds the active rollouts that lock policies and agents. It only reads.
 type Locks struct{ Store store.Store }
 
 func (s *Service) locks() Locks { return Locks{Store: s.Store} }
 
-// holders returns the rollout that holds each policy, by policy, without the
-// rollouts in except. A rollout of a component holds only that of the policy's agents, and
+// locked returns the rollout that locks each policy, by policy, without the
+// rollouts in except. A rollout of a component locks only that of the policy's agents, and
 // one of agents (component is empty) no components.
-func (l Locks) holders(ctx context.Context, component string, except ...string) (map[string]preview.Holder, error) {
+func (l Locks) locked(ctx context.Context, component string, except ...string) (map[string]preview.LockOwner, error) {
 	locking, err := l.rollouts(ctx, component, except...)
 	if err != nil {
 		return nil, err
 	}
-	held := make(map[string]preview.Holder, len(locking))
+	locked := make(map[string]preview.LockOwner, len(locking))
 	for policy, r := range locking {
-		if plan.Holds(r) {
-			held[policy] = holderOf(r)
+		if plan.LocksPolicies(r) {
+			locked[policy] = lockOwnerOf(r)
 		}
 	}
-	return held, nil
+	return locked, nil
 }
 
 // Components returns the names of the components that locks are on.
@@ -57,15 +57,15 @@ func (l Locks) Components(ctx context.Context) ([]string, error) {
 
 // OfPolicies returns the active rollout that holds the agents of each policy, or a component
 // of them, by policy.
-func (l Locks) OfPolicies(ctx context.Context, component string) (map[string]preview.Holder, error) {
-	return l.holders(ctx, component)
+func (l Locks) OfPolicies(ctx context.Context, component string) (map[string]preview.LockOwner, error) {
+	return l.locked(ctx, component)
 }
 
-func holderOf(r *fleet.Rollout) preview.Holder {
-	return preview.Holder{ID: r.ID, Name: r.Plan.Name, Cancelling: !plan.Holds(r)}
+func lockOwnerOf(r *fleet.Rollout) preview.LockOwner {
+	return preview.LockOwner{ID: r.ID, Name: r.Plan.Name, Cancelling: !plan.LocksPolicies(r)}
 }
 
-// rollouts returns the active rollouts that hold policies, by policy, without those in
+// rollouts returns the active rollouts that lock policies, by policy, without those in
 // except.
 func (l Locks) rollouts(ctx context.Context, component string, except ...string) (map[string]*fleet.Rollout, error) {
 	locks, _, err := l.Store.PolicyLocks().List(ctx, 0, 0)
@@ -96,11 +96,11 @@ func (l Locks) rollouts(ctx context.Context, component string, except ...string)
 	return locking, nil
 }
 
-// Holders returns the rollout that each agent, or its component, belongs to, for agents that
+// OfAgents returns the rollout that each agent, or its component, belongs to, for agents that
 // are targets, and neither skipped nor cancelled, of the active rollout of their policy; of one that is
-// being cancelled, only those in flight, and none if that was to be at once. While a rollback holds a
+// being cancelled, only those in flight, and none if that was to be at once. While a rollback locks a
 // policy, so does the rollout that it rolls back.
-func (l Locks) Holders(ctx context.Context, component string, agents []fleet.Agent) (map[string]preview.Holder, error) {
+func (l Locks) OfAgents(ctx context.Context, component string, agents []fleet.Agent) (map[string]preview.LockOwner, error) {
 	locking, err := l.rollouts(ctx, component)
 	if err != nil || len(locking) == 0 {
 		return nil, err
@@ -112,7 +112,7 @@ func (l Locks) Holders(ctx context.Context, component string, agents []fleet.Age
 			byRollout[r.ID], rollouts[r.ID] = append(byRollout[r.ID], a.ID), r
 		}
 	}
-	locked := map[string]preview.Holder{}
+	locked := map[string]preview.LockOwner{}
 	for _, id := range slices.Sorted(maps.Keys(byRollout)) {
 		r, ids := rollouts[id], byRollout[id]
 		if r.RollbackOf != "" {
@@ -140,10 +140,10 @@ func (s *Service) Notices(ctx context.Context, ids []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := map[preview.Holder]int{}
+	counts := map[preview.LockOwner]int{}
 	for _, component := range append([]string{""}, components...) {
-		held, err := s.locks().holders(ctx, component)
-		if err != nil || len(held) == 0 {
+		locked, err := s.locks().locked(ctx, component)
+		if err != nil || len(locked) == 0 {
 			if err != nil {
 				return nil, err
 			}
@@ -154,11 +154,11 @@ func (s *Service) Notices(ctx context.Context, ids []string) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			holders, err := s.locks().Holders(ctx, component, agents)
+			owners, err := s.locks().OfAgents(ctx, component, agents)
 			if err != nil {
 				return nil, err
 			}
-			for _, h := range holders {
+			for _, h := range owners {
 				counts[h]++
 			}
 		}
@@ -173,8 +173,8 @@ func (s *Service) Notices(ctx context.Context, ids []string) ([]string, error) {
 }
 
 // addTargets adds those of the agents that belong to the rollout.
-func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, locked map[string]preview.Holder) error {
-	if r.CancelledNow != nil && !plan.Holds(r) {
+func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, locked map[string]preview.LockOwner) error {
+	if r.CancelledNow != nil && !plan.LocksPolicies(r) {
 		return nil
 	}
 	targets, err := l.Store.Targets().GetMany(ctx, r.ID, ids)
@@ -182,8 +182,8 @@ func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, l
 		return err
 	}
 	for _, t := range targets {
-		if t.State.InFlight() || plan.Holds(r) && t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
-			locked[t.AgentID] = holderOf(r)
+		if t.State.InFlight() || plan.LocksPolicies(r) && t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
+			locked[t.AgentID] = lockOwnerOf(r)
 		}
 	}
 	return nil
@@ -192,7 +192,7 @@ func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, l
 // Locked is Holders in the form that package action needs: a sentence for each agent
 // that belongs to a rollout.
 func (l Locks) Locked(ctx context.Context, component string, agents []fleet.Agent) (map[string]string, error) {
-	locked, err := l.Holders(ctx, component, agents)
+	locked, err := l.OfAgents(ctx, component, agents)
 	if err != nil || len(locked) == 0 {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (s *Service) takeLocks(ctx context.Context, r *fleet.Rollout, policies []st
 	return nil
 }
 
-// takeLock locks one policy. took is false if the rollout already held it.
+// takeLock locks one policy. took is false if the rollout already had it.
 func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from string, now time.Time) (took bool, err error) {
 	_, _, err = store.Put(ctx, s.Store.PolicyLocks(), fleet.LockKey(policy, r.Plan.Component), func(lock *fleet.PolicyLock) (fleet.PolicyLock, error) {
 		took = lock == nil || lock.RolloutID != r.ID
@@ -254,8 +254,8 @@ func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now tim
 		return nil
 	case err != nil:
 		return err
-	case plan.Holds(&r):
-		return lockedError(l.Component, l.PolicyID, holderOf(&r))
+	case plan.LocksPolicies(&r):
+		return lockedError(l.Component, l.PolicyID, lockOwnerOf(&r))
 	case r.State == fleet.RolloutDraft && now.Sub(l.At) <= lockGrace:
 		e := fleet.Errorf(fleet.Conflict, "%s is being started on policy %s: wait until it has ended, or try again in a minute if its start died", plan.Title(&r), l.PolicyID)
 		e.Code = errActiveRollout

@@ -20,7 +20,7 @@ import (
 func (d *harness) reconciler(s store.Store) (round func()) {
 	d.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	r := reconcile.New(reconcile.Config{Store: s, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this", Health: &storehealth.Monitor{}})
+	r := reconcile.New(reconcile.Config{Store: s, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, LeaseOwner: "this", Health: &storehealth.Monitor{}})
 	return func() {
 		d.t.Helper()
 		d.later(reconcile.RoundInterval)

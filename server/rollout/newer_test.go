@@ -49,8 +49,8 @@ func TestRolloutOfANewerServerIsLeftAlone(t *testing.T) {
 		t.Errorf("its target is %s", got.State)
 	}
 	lease, err := d.store.Leases().Get(ctx, "rollout/"+r.ID)
-	if d.must(err); lease.Holder != "" {
-		t.Errorf("%q holds its lease, so that no newer server can work on it", lease.Holder)
+	if d.must(err); lease.Owner != "" {
+		t.Errorf("%q holds its lease, so that no newer server can work on it", lease.Owner)
 	}
 
 	got, err := d.service.Get(ctx, r.ID)

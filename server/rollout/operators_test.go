@@ -173,7 +173,7 @@ func TestRollbackOfAllIncludesSucceededTargets(t *testing.T) {
 	t.Run("its agents are locked to it, the others still to the original", func(t *testing.T) {
 		agents, err := d.store.Agents().GetMany(t.Context(), []string{"a", "c"})
 		d.must(err)
-		locked, err := rollout.Locks{Store: d.store}.Holders(t.Context(), "", agents)
+		locked, err := rollout.Locks{Store: d.store}.OfAgents(t.Context(), "", agents)
 		d.must(err)
 		if locked["a"].ID != back.ID || locked["c"].ID != r.ID {
 			t.Errorf("locked are %v", locked)

@@ -224,8 +224,8 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 // holds. Its start would be refused too, but now the operator can still change the
 // plan. A rollout that the new one takes the place of may hold them.
 func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string) error {
-	held, err := s.locks().holders(ctx, p.Component, replaces)
-	if err != nil || len(held) == 0 {
+	locked, err := s.locks().locked(ctx, p.Component, replaces)
+	if err != nil || len(locked) == 0 {
 		return err
 	}
 	chosen, err := s.selector(ctx, &p.Select, s.Now.UTC())
@@ -234,7 +234,7 @@ func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string)
 	}
 	policies := map[string]bool{}
 	err = store.EachOf(ctx, s.Store.Agents(), p.Component, func(a *fleet.Agent) {
-		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.MatchesAgent(a) {
+		if _, ok := locked[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.MatchesAgent(a) {
 			policies[a.PolicyID] = true
 		}
 	})
@@ -246,7 +246,7 @@ func (s *Service) checkFree(ctx context.Context, p *fleet.Plan, replaces string)
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	return lockedError(p.Component, ids[0], held[ids[0]])
+	return lockedError(p.Component, ids[0], locked[ids[0]])
 }
 
 // checkInForce refuses a plan that would bring hosts to another version than the one that is in
@@ -289,7 +289,7 @@ func (s *Service) selector(ctx context.Context, sel *fleet.Selector, now time.Ti
 	return plan.NewSelector(sel, at)
 }
 
-func lockedError(component, policy string, h preview.Holder) *fleet.Error {
+func lockedError(component, policy string, h preview.LockOwner) *fleet.Error {
 	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on %s: wait until it has ended, or cancel it", h.Name, h.ID, fleet.PartOf(component, "policy "+policy))
 	e.Code = errActiveRollout
 	return e

@@ -327,13 +327,13 @@ func TestAgentsAreLockedToTheirRollout(t *testing.T) {
 		return all
 	}
 	locks := rollout.Locks{Store: d.store}
-	if got, err := locks.Holders(t.Context(), "", agents()); err != nil || len(got) != 0 {
+	if got, err := locks.OfAgents(t.Context(), "", agents()); err != nil || len(got) != 0 {
 		t.Errorf("without a rollout, locked are %v, %v", got, err)
 	}
 	r := d.start(forPolicy("default"))
-	got, err := locks.Holders(t.Context(), "", agents())
+	got, err := locks.OfAgents(t.Context(), "", agents())
 	d.must(err)
-	if len(got) != 1 || got["target"] != (preview.Holder{ID: r.ID, Name: "spring"}) {
+	if len(got) != 1 || got["target"] != (preview.LockOwner{ID: r.ID, Name: "spring"}) {
 		t.Errorf("locked are %v", got)
 	}
 	sentences, err := locks.Locked(t.Context(), "", agents())
@@ -342,7 +342,7 @@ func TestAgentsAreLockedToTheirRollout(t *testing.T) {
 		t.Errorf("the sentence is %q", sentences["target"])
 	}
 	d.end(r.ID, "target", fleet.TargetSkipped)
-	if got, err := locks.Holders(t.Context(), "", agents()); err != nil || len(got) != 0 {
+	if got, err := locks.OfAgents(t.Context(), "", agents()); err != nil || len(got) != 0 {
 		t.Errorf("a skipped agent is locked: %v, %v", got, err)
 	}
 }

@@ -104,11 +104,11 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID, compon
 		return explain.Explanation{}, noAgent(agentID)
 	}
 	if a != nil && !at.Before(now) {
-		held, err := s.locks().holders(ctx, component)
+		locked, err := s.locks().locked(ctx, component)
 		if err != nil {
 			return explain.Explanation{}, err
 		}
-		if h, ok := held[a.PolicyID]; ok {
+		if h, ok := locked[a.PolicyID]; ok {
 			r, err := s.Get(ctx, h.ID)
 			if err != nil {
 				return explain.Explanation{}, err

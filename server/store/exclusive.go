@@ -13,7 +13,7 @@ const (
 	// writes a few documents, which takes milliseconds, and a slow Elasticsearch some seconds.
 	ExclusiveTime = 15 * time.Second
 	// ExclusiveTTL is how long the lock of a process that died is respected. It is more than
-	// twice ExclusiveTime, so that no write of its holder is under way any more.
+	// twice ExclusiveTime, so that no write of its owner is under way any more.
 	ExclusiveTTL = 40 * time.Second
 )
 

@@ -82,7 +82,7 @@ func (t *table) declared(b *testing.B) {
 	rollouts := &rollout.Service{Store: db, Actions: &action.Service{Store: db, Events: events, Log: log, Now: clock}, Events: events, Log: log, Now: clock}
 	loop := reconcile.New(reconcile.Config{
 		Objects: declare.New(declare.Config{Store: db, Rollouts: rollouts, Events: events, Log: log, Now: clock}), Wake: reconcile.NewWake(), Store: db, Rollouts: rollouts,
-		Lease: &lease.Holder{Leases: db.Leases(), Name: "bench", Now: clock}, Log: log, Now: clock,
+		Lease: &lease.Owner{Leases: db.Leases(), Name: "bench", Now: clock}, Log: log, Now: clock,
 	})
 	// The first rounds request the hashes, find nothing to do for them, and write that down.
 	for settled := false; !settled; now = now.Add(time.Minute) {

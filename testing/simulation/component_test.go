@@ -47,7 +47,7 @@ func (c *component) report() agentapi.Component {
 		r.Rollbacks = []string{c.kept}
 	}
 	if r.Lockstep = c.together != nil; r.Lockstep {
-		r.Held = c.together.held
+		r.StartWithheld = c.together.held
 	}
 	return r
 }

@@ -120,7 +120,7 @@ func (sim *simulation) coordinator(m *mortal) *reconcile.Reconciler {
 	sim.must(err)
 	return reconcile.New(reconcile.Config{
 		Store: m, Actions: &action.Service{Store: m, Health: health, Feed: feed, Events: events, Log: sim.fleet.Log}, Events: events, Log: sim.fleet.Log,
-		Holder: fmt.Sprint("server-", sim.starts), Policies: &policy.Service{Store: m, Events: events}, Incidents: sim.incidents, Health: health,
+		LeaseOwner: fmt.Sprint("server-", sim.starts), Policies: &policy.Service{Store: m, Events: events}, Incidents: sim.incidents, Health: health,
 	})
 }
 

@@ -85,7 +85,7 @@ func (sim *simulation) restart() {
 	sim.starts++
 	sim.reconciler = reconcile.New(reconcile.Config{
 		Store: sim.store, Actions: sim.fleet.Actions, Events: sim.fleet.Events, Log: sim.fleet.Log,
-		Holder: fmt.Sprint("server-", sim.starts), Policies: &policy.Service{Store: sim.store, Events: sim.fleet.Events}, Incidents: sim.incidents, Health: &storehealth.Monitor{},
+		LeaseOwner: fmt.Sprint("server-", sim.starts), Policies: &policy.Service{Store: sim.store, Events: sim.fleet.Events}, Incidents: sim.incidents, Health: &storehealth.Monitor{},
 	})
 }
 

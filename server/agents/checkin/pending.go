@@ -68,7 +68,7 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 }
 
 // unsure returns the agents to which not everything is delivered that is pending, since it is not clear
-// which host has their identity; see fleet.Agent.Holds. It reads the documents, because another server
+// which host has their identity; see fleet.Agent.Withholds. It reads the documents, because another server
 // may have the poll of the other host. Those of agents that are known to be stable are not read.
 func (s *Service) unsure(ctx context.Context, l *check) (map[string]*fleet.Agent, error) {
 	var ids []string
@@ -105,7 +105,7 @@ func (l *check) deliverable(wait int, ids []string, unsure *fleet.Agent) []strin
 	}
 	for n, id := range ids {
 		a := l.actions[id]
-		if a.err == nil && a.is[0].CancelledAt == nil && !a.answered[l.waits[wait].AgentID] && unsure.Holds(a.is[0].Type) {
+		if a.err == nil && a.is[0].CancelledAt == nil && !a.answered[l.waits[wait].AgentID] && unsure.Withholds(a.is[0].Type) {
 			return ids[:n]
 		}
 	}

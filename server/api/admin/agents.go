@@ -430,7 +430,7 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 	for i, c := range in {
 		out[i] = adminapi.Component{
 			Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units),
-			Name: ptr(c.Name), Runtime: ptr(c.Runtime), Version: ptr(c.Version), Hash: ptr(c.Hash), Image: ptr(c.Image), ConfigSha256: ptr(c.ConfigSHA256), RenderedSha256: ptr(c.RenderedSHA256), Lockstep: ptr(c.Lockstep), Held: ptr(c.Held),
+			Name: ptr(c.Name), Runtime: ptr(c.Runtime), Version: ptr(c.Version), Hash: ptr(c.Hash), Image: ptr(c.Image), ConfigSha256: ptr(c.ConfigSHA256), RenderedSha256: ptr(c.RenderedSHA256), Lockstep: ptr(c.Lockstep), StartWithheld: ptr(c.StartWithheld),
 			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), RollbackProblems: renderRollbackProblems(c.RollbackProblems), Restarts: ptr(c.Restarts), Since: c.Since,
 			UpgradeDetails: renderDetails(c.UpgradeDetails),
 		}

@@ -62,7 +62,7 @@ type inRollout struct {
 
 // inRollouts returns the active rollout of the agents, or of their component, by agent.
 func (h *Handlers) inRollouts(ctx context.Context, component string, agents []fleet.Agent) (map[string]inRollout, error) {
-	holders, err := h.Locks.Holders(ctx, component, agents)
+	holders, err := h.Locks.OfAgents(ctx, component, agents)
 	if err != nil {
 		return nil, err
 	}

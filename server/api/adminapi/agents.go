@@ -575,7 +575,7 @@ type Component struct {
 	Lockstep *bool `json:"lockstep,omitempty"`
 	// It is not started, since another version is in force for its policy, or its host does not know
 	// yet which one is; its message says why
-	Held           *bool           `json:"held,omitempty"`
+	StartWithheld  *bool           `json:"held,omitempty"`
 	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`
 	// The version of its active rollout, else of its upgrade under way, else the one that is installed
 	DesiredVersion *string     `json:"desired_version,omitempty"`

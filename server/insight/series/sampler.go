@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// leaseID is the lease whose holder takes samples.
+	// leaseID is the lease whose owner takes samples.
 	leaseID = "series"
 	// checkEvery is how often a server looks whether a sample is due. Another server takes
 	// over within this time.
@@ -31,7 +31,7 @@ type Service struct {
 	Samples store.Collection[fleet.Sample]
 	// Timeouts returns the inactivity timeouts of policies, on which the health depends.
 	Timeouts func(context.Context) (map[string]time.Duration, error)
-	Lease    *lease.Holder
+	Lease    *lease.Owner
 	Log      *slog.Logger
 	Now      clock.Clock
 }
@@ -47,7 +47,7 @@ func (s *Service) Run(ctx context.Context) {
 func (s *Service) Round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	owned, err := s.Lease.Hold(ctx, leaseID)
+	owned, err := s.Lease.Take(ctx, leaseID)
 	if err != nil || !owned {
 		return err
 	}

@@ -25,7 +25,7 @@ func (w *world) server(name string) *series.Service {
 	return &series.Service{
 		Agents: w.store.Agents(), Samples: w.store.Samples(),
 		Timeouts: func(context.Context) (map[string]time.Duration, error) { return nil, nil },
-		Lease:    &lease.Holder{Leases: w.store.Leases(), Name: name, Now: clock}, Log: slog.New(slog.DiscardHandler), Now: clock,
+		Lease:    &lease.Owner{Leases: w.store.Leases(), Name: name, Now: clock}, Log: slog.New(slog.DiscardHandler), Now: clock,
 	}
 }
 

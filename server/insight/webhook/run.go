@@ -43,7 +43,7 @@ type delivery struct {
 
 // Run delivers until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	holder := &lease.Holder{Leases: s.Store.Leases(), Name: fleet.NewID(), TTL: leaseTTL, Renew: leaseRenew, Now: s.Now}
+	owner := &lease.Owner{Leases: s.Store.Leases(), Name: fleet.NewID(), TTL: leaseTTL, Renew: leaseRenew, Now: s.Now}
 	var running sync.WaitGroup
 	running.Go(func() {
 		begun := func(last int64) { s.noteEvents(last, last) } // a webhook may select earlier events
@@ -59,11 +59,11 @@ func (s *Service) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		if ctx.Err() == nil {
-			timer.Reset(s.check(ctx, holder, &running))
+			timer.Reset(s.check(ctx, owner, &running))
 		}
 	}
 	running.Wait()
-	if err := holder.ReleaseAll(ctx); err != nil {
+	if err := owner.ReleaseAll(ctx); err != nil {
 		s.Log.Warn("webhook leases were not released and will expire", "error", err)
 	}
 }
@@ -119,7 +119,7 @@ func (s *Service) wake() {
 
 // check starts a round for each webhook that has something to deliver, and returns
 // when to check again.
-func (s *Service) check(ctx context.Context, holder *lease.Holder, running *sync.WaitGroup) time.Duration {
+func (s *Service) check(ctx context.Context, owner *lease.Owner, running *sync.WaitGroup) time.Duration {
 	all, _, err := s.Store.Webhooks().List(ctx, 0, 0)
 	if err != nil {
 		return CheckInterval
@@ -150,7 +150,7 @@ func (s *Service) check(ctx context.Context, holder *lease.Holder, running *sync
 		default:
 			d.busy = true
 			running.Go(func() {
-				s.round(ctx, holder, w.ID, d)
+				s.round(ctx, owner, w.ID, d)
 				s.mu.Lock()
 				d.busy = false
 				s.mu.Unlock()
@@ -168,8 +168,8 @@ func (s *Service) check(ctx context.Context, holder *lease.Holder, running *sync
 
 // round delivers events to one webhook until there are no more, one fails, or
 // roundMax is reached.
-func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d *delivery) {
-	if owned, err := holder.Hold(ctx, leaseID(id)); err != nil || !owned {
+func (s *Service) round(ctx context.Context, owner *lease.Owner, id string, d *delivery) {
+	if owned, err := owner.Take(ctx, leaseID(id)); err != nil || !owned {
 		s.retryIn(d, CheckInterval)
 		return
 	}
@@ -198,7 +198,7 @@ func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d 
 				break
 			}
 			if wants(&w, e.Type) {
-				if owned, err := holder.Hold(ctx, leaseID(id)); err != nil || !owned {
+				if owned, err := owner.Take(ctx, leaseID(id)); err != nil || !owned {
 					return
 				}
 				if !s.deliver(ctx, w, e, d) {

@@ -1,6 +1,6 @@
 // Package retention removes what is over and old: actions with their results, rollouts with
 // their targets and previews, groups of rollouts, the audit trail, the history of agents, incidents, dead letters,
-// events, uploaded diagnostics and servers that are gone. One server does so, the holder of a lease. It never
+// events, uploaded diagnostics and servers that are gone. One server does so, the owner of a lease. It never
 // removes what is open, whatever its age or number.
 package retention
 
@@ -21,7 +21,7 @@ import (
 const (
 	// interval separates rounds, each of which does little.
 	interval = time.Minute
-	// leaseID is the lease whose holder removes.
+	// leaseID is the lease whose owner removes.
 	leaseID = "retention"
 	// actionPage bounds the actions that one round looks at, and actionDeletes those that it
 	// removes: a store needs some 50 ms for each.
@@ -37,7 +37,7 @@ const (
 // Service removes what is over and old.
 type Service struct {
 	Store store.Store
-	Lease *lease.Holder
+	Lease *lease.Owner
 	// Limits are for tests: those of a kind, in place of store.Info.Keep.
 	Limits map[*store.Info]store.Limits
 	// Uploads removes what is old of the files that agents have sent. It may be nil; then
@@ -68,7 +68,7 @@ func (s *Service) Run(ctx context.Context) {
 // Round does a bounded part of the work if this server holds the lease. It must not be
 // called concurrently.
 func (s *Service) Round(ctx context.Context) error {
-	owned, err := s.Lease.Hold(ctx, leaseID)
+	owned, err := s.Lease.Take(ctx, leaseID)
 	if err != nil || !owned {
 		return err
 	}

@@ -34,7 +34,7 @@ func (w *world) clock() time.Time { return w.now }
 // server returns one of several servers that share the store.
 func (w *world) server(name string, limits map[*store.Info]store.Limits) *retention.Service {
 	return &retention.Service{
-		Store: w.store, Lease: &lease.Holder{Leases: w.store.Leases(), Name: name, Now: w.clock}, Limits: limits,
+		Store: w.store, Lease: &lease.Owner{Leases: w.store.Leases(), Name: name, Now: w.clock}, Limits: limits,
 		Log: slog.New(slog.DiscardHandler), Now: w.clock,
 	}
 }

@@ -103,7 +103,7 @@ type Config struct {
 // does not serve yet calls Hold.
 type Follower struct {
 	Config
-	lease *lease.Holder
+	lease *lease.Owner
 
 	refuses  atomic.Pointer[string]
 	stopping chan struct{}
@@ -116,9 +116,9 @@ type Follower struct {
 func New(c Config) *Follower {
 	return &Follower{
 		Config: c, stopping: make(chan struct{}),
-		// By the server and not by the process: whatever the holder does is repeatable, and a
+		// By the server and not by the process: whatever the owner does is repeatable, and a
 		// server that replaces itself continues at once, instead of after its own lease.
-		lease: &lease.Holder{Leases: c.Leases, Name: c.Self.ID, TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: c.Now},
+		lease: &lease.Owner{Leases: c.Leases, Name: c.Self.ID, TTL: lease.DefaultTTL, Renew: lease.DefaultRenew, Now: c.Now},
 	}
 }
 
@@ -369,7 +369,7 @@ func (f *Follower) report(ctx context.Context, u *fleet.ServerUpgrade, change fu
 func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
 	bounded, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
-	if owned, err := f.lease.Hold(bounded, LeaseID); err != nil || !owned {
+	if owned, err := f.lease.Take(bounded, LeaseID); err != nil || !owned {
 		return Wait, err
 	}
 	now := f.Now.UTC()
@@ -435,7 +435,7 @@ func (f *Follower) work(ctx context.Context, u *fleet.ServerUpgrade, work fleet.
 	defer cancel()
 	renewing.Go(func() {
 		for sleep(working, lease.DefaultRenew) {
-			if _, err := f.lease.Hold(working, LeaseID); err != nil {
+			if _, err := f.lease.Take(working, LeaseID); err != nil {
 				f.Log.Debug("the lease of the upgrade of the servers is not renewed", "error", err)
 			}
 			if now, err := Current(working, f.Upgrades); err == nil && now != nil && now.Phase == fleet.ServerUndo {

@@ -307,15 +307,15 @@ func (s *Service) ContinueOrders(ctx context.Context) error {
 	return nil
 }
 
-// leaseOf is the name of the lease whose holder carries an order out.
+// leaseOf is the name of the lease whose owner carries an order out.
 func leaseOf(o *fleet.AcceptedOrder) string { return "order " + o.ID }
 
-// hold takes or renews the lease of an order. Without leases, the store belongs to this process.
-func (s *Service) hold(ctx context.Context, o *fleet.AcceptedOrder) error {
+// own takes or renews the lease of an order. Without leases, the store belongs to this process.
+func (s *Service) own(ctx context.Context, o *fleet.AcceptedOrder) error {
 	if s.Lease == nil {
 		return ctx.Err()
 	}
-	owned, err := s.Lease.Hold(ctx, leaseOf(o))
+	owned, err := s.Lease.Take(ctx, leaseOf(o))
 	if err == nil && !owned {
 		err = errElsewhere
 	}
@@ -330,7 +330,7 @@ func (s *Service) carryOut(ctx context.Context, r *carried, o fleet.AcceptedOrde
 			_ = s.Lease.Release(context.WithoutCancel(ctx), leaseOf(&o)) // or it expires
 		}
 	}()
-	if err := s.hold(ctx, &o); err != nil {
+	if err := s.own(ctx, &o); err != nil {
 		return fleet.Action{}, err
 	}
 	if do == nil {
@@ -379,7 +379,7 @@ func (s *Service) carryOutAction(ctx context.Context, r *carried, o *fleet.Accep
 				return err
 			}
 		}
-		return s.hold(ctx, o)
+		return s.own(ctx, o)
 	})
 	if err != nil {
 		return fleet.Action{}, err

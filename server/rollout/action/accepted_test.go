@@ -389,7 +389,7 @@ const pageTime = lease.DefaultTTL - lease.DefaultRenew
 func (w *world) sharing(m *fleettest.Mortal, name string) *action.Service {
 	w.t.Helper()
 	s := w.serve(&faultyStore{Store: m, getMany: func() error { time.Sleep(pageTime); return nil }})
-	s.Lease = &lease.Holder{Leases: m.Leases(), Name: name}
+	s.Lease = &lease.Owner{Leases: m.Leases(), Name: name}
 	s.SetPage(2)
 	return s
 }

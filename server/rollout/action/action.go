@@ -42,7 +42,7 @@ type Service struct {
 	Owners Owners
 	// Lease says which server carries an accepted order out. It is nil if the store belongs to
 	// this process.
-	Lease *lease.Holder
+	Lease *lease.Owner
 	// Release answers the parked poll of an agent. It may be nil; then the poll ends by
 	// itself.
 	Release func(agentID string)

@@ -91,7 +91,7 @@ func (s *Service) carryOutCancel(ctx context.Context, r *carried, o *fleet.Accep
 			err := store.ChangeAgents(ctx, s.Store.Agents(), some, func(a *fleet.Agent) bool { return a.Waits(actionID) && a.CancelUpgrade(actionID, now) })
 			if err == nil {
 				r.handled.Add(int64(len(some)))
-				err = s.hold(ctx, o)
+				err = s.own(ctx, o)
 			}
 			if err != nil {
 				return fleet.Action{}, err

@@ -136,7 +136,7 @@ func (s *Service) CancelScheduled(ctx context.Context, f fleet.Freeze, actor str
 			if end := a.StartTime.Add(time.Duration(a.RolloutSeconds) * time.Second); end.Before(now) {
 				continue // all of them have begun
 			}
-			if from, to := beginsFrom(*a.StartTime, a.RolloutSeconds, now); !f.Holds(from, to) {
+			if from, to := beginsFrom(*a.StartTime, a.RolloutSeconds, now); !f.Covers(from, to) {
 				continue
 			}
 			if _, err := s.cancel(ctx, a.ID, actor, "it was scheduled for a time within the freeze “"+f.Name+"”"); err != nil && fleet.KindOf(err) != fleet.Conflict { // Conflict: it is over

@@ -1,6 +1,6 @@
 // Package automatic upgrades the agents of policies that require versions, and installs the
-// components of policies where no version of them is yet, or a host is held because another
-// version is in force. One server, the holder of a lease, looks at each such policy from time to
+// components of policies where no version of them is yet, or a host withholds its start because another
+// version is in force. One server, the owner of a lease, looks at each such policy from time to
 // time, lets [Decide] or [Install] choose agents, and starts a rollout for them. Upgrades to
 // required versions begin inside the policy's windows, and the rollout's batches stay in them.
 // Everything else is the rollout's: batches, failure threshold, freezes, exposure budget, and
@@ -32,12 +32,12 @@ const (
 	Interval = 5 * time.Minute
 	// firstRound lets agents check in after a restart of the server.
 	firstRound = time.Minute
-	// heldInterval is between two searches for hosts that are held: nothing of the component runs
-	// there, so they do not wait for a round. After each search the server rests heldRest times
+	// withheldInterval is between two searches for hosts that withhold a start: nothing of the component runs
+	// there, so they do not wait for a round. After each search the server rests withheldRest times
 	// as long as it took, since it reads the agents of the policies with a version in force.
-	heldInterval = 10 * time.Second
-	heldRest     = 20
-	// leaseID is the lease whose holder upgrades.
+	withheldInterval = 10 * time.Second
+	withheldRest     = 20
+	// leaseID is the lease whose owner upgrades.
 	leaseID = "automatic-upgrades"
 	// minSpread is, as in Kibana, from how many agents on they are not upgraded all at once.
 	minSpread = 10
@@ -55,19 +55,19 @@ const (
 type Service struct {
 	Store    store.Store
 	Rollouts *rollout.Service
-	Lease    *lease.Holder
+	Lease    *lease.Owner
 	Log      *slog.Logger
 	Now      clock.Clock
 }
 
 // Run runs rounds, on the server that holds the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	held, next := s.Now.UTC(), s.Now.UTC().Add(firstRound)
-	lease.Rounds{Work: "automatic upgrades", Lease: s.Lease, Interval: heldInterval, Log: s.Log}.Run(ctx, func(ctx context.Context) (err error) {
+	search, next := s.Now.UTC(), s.Now.UTC().Add(firstRound)
+	lease.Rounds{Work: "automatic upgrades", Lease: s.Lease, Interval: withheldInterval, Log: s.Log}.Run(ctx, func(ctx context.Context) (err error) {
 		began := s.Now.UTC()
-		if !began.Before(held) {
-			err = s.JoinHeld(ctx)
-			held = began.Add(heldRest * s.Now.UTC().Sub(began))
+		if !began.Before(search) {
+			err = s.JoinWithheld(ctx)
+			search = began.Add(withheldRest * s.Now.UTC().Sub(began))
 		}
 		if !began.Before(next) {
 			err = errors.Join(err, s.Round(ctx))
@@ -80,7 +80,7 @@ func (s *Service) Run(ctx context.Context) {
 // Round starts at most one rollout for each policy if this server holds the lease. It must
 // not be called concurrently.
 func (s *Service) Round(ctx context.Context) error {
-	owned, err := s.Lease.Hold(ctx, leaseID)
+	owned, err := s.Lease.Take(ctx, leaseID)
 	if err != nil || !owned {
 		return err
 	}
@@ -114,12 +114,12 @@ func (s *Service) Round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	holders, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, "")
+	locked, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, "")
 	if err != nil {
 		return err
 	}
 	for _, p := range requiring {
-		if _, busy := holders[p.ID]; busy {
+		if _, busy := locked[p.ID]; busy {
 			continue // a rollout of it is under way, or is paused
 		}
 		if err := s.upgrade(ctx, p, catalog, timeouts[p.ID]); err != nil {

@@ -45,7 +45,7 @@ func newWorld(t *testing.T, agents int) *world {
 	actions := &action.Service{Store: db, Feed: feed, Health: &storehealth.Monitor{}, Events: events, Log: log, Now: clock, Locks: rollout.Locks{Store: db}, Guards: rollout.Guards{Store: db}}
 	w := &world{t: t, db: db, Service: &automatic.Service{
 		Store: db, Rollouts: &rollout.Service{Store: db, Actions: actions, Events: events, Log: log, Now: clock},
-		Lease: &lease.Holder{Leases: db.Leases(), Name: "here", Now: clock}, Log: log, Now: clock,
+		Lease: &lease.Owner{Leases: db.Leases(), Name: "here", Now: clock}, Log: log, Now: clock,
 	}}
 	w.must(db.Packages().Create(t.Context(), fleet.Package{
 		File: "muster-agent-1.1.0-linux-amd64.tar.gz", Version: "1.1.0", OS: "linux", Arch: "amd64", Size: 1000, SHA512: strings.Repeat("ab", 64), SHA256: strings.Repeat("ab", 32),
@@ -181,7 +181,7 @@ func TestOneServerUpgrades(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
 	other := *w.Service
-	other.Lease = &lease.Holder{Leases: w.db.Leases(), Name: "there", Now: w.Now}
+	other.Lease = &lease.Owner{Leases: w.db.Leases(), Name: "there", Now: w.Now}
 	w.must(w.Round(t.Context()))
 	r := w.rollouts()[0]
 	_, err := w.Rollouts.Cancel(t.Context(), r.ID, rollout.Request{Actor: "kim"})
@@ -244,14 +244,14 @@ func TestRoundInstallsComponentsThatAgentsLack(t *testing.T) {
 	}
 }
 
-// A host that is held runs nothing, so it is brought to the version in force by itself.
+// A host that withholds its start runs nothing, so it is brought to the version in force by itself.
 func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 	t.Parallel()
 	in := func(version string, changing bool) *agentapi.ComponentInForce {
 		return &agentapi.ComponentInForce{Version: version, Changing: changing}
 	}
-	held := func(name, version string) agentapi.ComponentReport {
-		return agentapi.ComponentReport{Name: name, Runtime: "process", Version: version, Held: true}
+	withheld := func(name, version string) agentapi.ComponentReport {
+		return agentapi.ComponentReport{Name: name, Runtime: "process", Version: version, StartWithheld: true}
 	}
 	for _, c := range []struct {
 		name     string
@@ -261,22 +261,22 @@ func TestHostsThatAreHeldAreBroughtToTheVersionInForce(t *testing.T) {
 		want     bool
 		wantDown bool
 	}{
-		{name: "it comes back with the old version", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), want: true},
-		{name: "it comes back with a higher version", inForce: in("2.0.0", false), reports: held("web", "3.0.0"), want: true, wantDown: true},
-		{name: "it has the version, and waits for its first check-in", inForce: in("2.0.0", false), reports: held("web", "2.0.0")},
-		{name: "it is not held", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: "1.0.0"}},
-		{name: "a rollout in lockstep is under way", inForce: in("2.0.0", true), reports: held("web", "1.0.0")},
-		{name: "no version is in force", reports: held("web", "1.0.0")},
+		{name: "it comes back with the old version", inForce: in("2.0.0", false), reports: withheld("web", "1.0.0"), want: true},
+		{name: "it comes back with a higher version", inForce: in("2.0.0", false), reports: withheld("web", "3.0.0"), want: true, wantDown: true},
+		{name: "it has the version, and waits for its first check-in", inForce: in("2.0.0", false), reports: withheld("web", "2.0.0")},
+		{name: "it withholds nothing", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: "1.0.0"}},
+		{name: "a rollout in lockstep is under way", inForce: in("2.0.0", true), reports: withheld("web", "1.0.0")},
+		{name: "no version is in force", reports: withheld("web", "1.0.0")},
 		{name: "it has none, and another one is in force than the policy names", inForce: in("2.0.0", false), reports: agentapi.ComponentReport{Name: "web", Runtime: "process"}, want: true},
-		{name: "the version failed on it", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
+		{name: "the version failed on it", inForce: in("2.0.0", false), reports: withheld("web", "1.0.0"), change: func(a *fleet.Agent) {
 			a.BeginOf("web", "act", "2.0.0", now)
 			a.ObserveAck("act", "no space", false, now)
 		}},
-		{name: "it goes there already", inForce: in("2.0.0", false), reports: held("web", "1.0.0"), change: func(a *fleet.Agent) {
+		{name: "it goes there already", inForce: in("2.0.0", false), reports: withheld("web", "1.0.0"), change: func(a *fleet.Agent) {
 			a.BeginOf("web", "act", "2.0.0", now)
 		}},
 	} {
-		for how, round := range map[string]func(*automatic.Service, context.Context) error{"": (*automatic.Service).Round, ", within seconds": (*automatic.Service).JoinHeld} {
+		for how, round := range map[string]func(*automatic.Service, context.Context) error{"": (*automatic.Service).Round, ", within seconds": (*automatic.Service).JoinWithheld} {
 			t.Run(c.name+how, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, 1)

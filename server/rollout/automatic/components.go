@@ -17,7 +17,7 @@ import (
 // never changed automatically: that is an operator's rollout. An installation that failed is
 // left to an operator too.
 //
-// Where hosts must not run mixed versions, the version in force counts instead. A host that is held
+// Where hosts must not run mixed versions, the version in force counts instead. A host that withholds its start
 // because it has another one runs nothing, so it is brought to it. While a rollout in lockstep
 // changes the version in force, nothing is installed.
 
@@ -37,9 +37,9 @@ func inForce(c agentapi.PolicyComponent) string {
 	return version
 }
 
-// JoinHeld brings hosts that are held to the version in force, if this server holds the lease. It must
+// JoinWithheld brings hosts that withhold the start of a component to the version in force, if this server holds the lease. It must
 // not be called concurrently with Round.
-func (s *Service) JoinHeld(ctx context.Context) error {
+func (s *Service) JoinWithheld(ctx context.Context) error {
 	policies, _, err := s.Store.Policies().List(ctx, 0, 0)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Service) JoinHeld(ctx context.Context) error {
 	if len(policies) == 0 {
 		return nil
 	}
-	if owned, err := s.Lease.Hold(ctx, leaseID); err != nil || !owned {
+	if owned, err := s.Lease.Take(ctx, leaseID); err != nil || !owned {
 		return err
 	}
 	for i := range policies {
@@ -89,7 +89,7 @@ func lacks(s *fleet.Subject, c agentapi.PolicyComponent, version string) bool {
 	}
 	_, failed := s.FailedBefore(version)
 	failed = failed || s.UpgradeStatus != fleet.UpgradeNone && s.UpgradeTo == version
-	return s.HeldBy(c) && !failed && !s.Stuck()
+	return s.StartWithheldBy(c) && !failed && !s.Stuck()
 }
 
 // isDown reports whether a version is lower than the one that is installed.
@@ -115,11 +115,11 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy, version func(age
 		if version(c) == "" {
 			continue
 		}
-		held, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, c.Name)
+		locked, err := rollout.Locks{Store: s.Store}.OfPolicies(ctx, c.Name)
 		if err != nil {
 			return err
 		}
-		if _, busy := held[p.ID]; busy {
+		if _, busy := locked[p.ID]; busy {
 			continue
 		}
 		catalog, err := s.Rollouts.Actions.CatalogOf(ctx, c.Name)
@@ -155,7 +155,7 @@ func installation(p *fleet.Policy, c agentapi.PolicyComponent, ids []string) fle
 	}
 	if inForce(c) != "" {
 		// The other hosts run the version, so their hosts' own observation is enough, and the
-		// next host that is held does not wait for longer.
+		// next host that withholds a start does not wait for longer.
 		plan.Health.Wait = fleet.Duration(c.Health.Wait())
 	}
 	return spread(plan)

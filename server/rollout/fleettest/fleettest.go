@@ -87,7 +87,7 @@ func New(t *testing.T, versions []string, names ...string) *Fleet {
 		Agents: w.DB.Agents(), Actions: w.DB.Actions(), Results: w.DB.Results(), Pending: parktest.PendingSource{Actions: w.DB.Actions()}, Parker: parktest.AtOnce{},
 		LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: w.Clock,
 	}
-	w.Loop = reconcile.New(reconcile.Config{Store: w.DB, Actions: w.Actions, Events: events, Log: log, Now: w.Clock, Holder: "here", Health: health})
+	w.Loop = reconcile.New(reconcile.Config{Store: w.DB, Actions: w.Actions, Events: events, Log: log, Now: w.Clock, LeaseOwner: "here", Health: health})
 	return w
 }
 
@@ -104,9 +104,9 @@ func (w *Fleet) Service(db store.Store) *rollout.Service {
 	return &rollout.Service{Store: db, Actions: w.Actions, Events: w.Events(), Log: slog.New(slog.DiscardHandler), Now: w.Clock}
 }
 
-// Lease returns a holder of leases for a process.
-func (w *Fleet) Lease(name string) *lease.Holder {
-	return &lease.Holder{Leases: w.DB.Leases(), Name: name, Now: w.Clock}
+// Lease returns an owner of leases for a process.
+func (w *Fleet) Lease(name string) *lease.Owner {
+	return &lease.Owner{Leases: w.DB.Leases(), Name: name, Now: w.Clock}
 }
 
 // Must ends the test on an error.

@@ -24,7 +24,7 @@ const (
 	// readEvery is how often all groups are read, to find those that were started through
 	// another server. Ended groups stay for long, so this is done seldom.
 	readEvery = 30 * time.Second
-	// leaseID is the lease whose holder executes groups.
+	// leaseID is the lease whose owner executes groups.
 	leaseID = "rollout-groups"
 	// maxSteps bounds the steps of one group in a round. Its members have several each,
 	// and most of them wait.
@@ -42,7 +42,7 @@ func (s *Service) Round(ctx context.Context) error {
 	if s.changed.Swap(false) {
 		s.readAt = time.Time{} // a group may have become active
 	}
-	owned, err := s.Lease.Hold(ctx, leaseID)
+	owned, err := s.Lease.Take(ctx, leaseID)
 	if err != nil || !owned {
 		s.readAt = time.Time{}
 		return err
@@ -72,7 +72,7 @@ func (s *Service) Round(ctx context.Context) error {
 // advance takes the steps of a group that are due, and reports whether it is still active.
 func (s *Service) advance(ctx context.Context, id string) (active bool, err error) {
 	for range maxSteps {
-		if !s.Lease.Holds(leaseID) {
+		if !s.Lease.Owns(leaseID) {
 			return true, nil
 		}
 		g, err := s.Get(ctx, id)

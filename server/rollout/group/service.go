@@ -42,7 +42,7 @@ const (
 type Config struct {
 	Store    store.Store
 	Rollouts *rollout.Service
-	Lease    *lease.Holder
+	Lease    *lease.Owner
 	Events   *event.Stream
 	Log      *slog.Logger
 	Now      clock.Clock

@@ -49,7 +49,7 @@ func FrozenBetween(freezes []fleet.Freeze, from, to time.Time) *fleet.Freeze {
 	var longest *fleet.Freeze
 	for i := range freezes {
 		f := &freezes[i]
-		if f.Holds(from, to) && (longest == nil || f.To.After(longest.To)) {
+		if f.Covers(from, to) && (longest == nil || f.To.After(longest.To)) {
 			longest = f
 		}
 	}

@@ -164,7 +164,7 @@ func checkLive(r *fleet.Rollout, verb string) *fleet.Refusal {
 	case fleet.RolloutDraft:
 		return refusal("has not been started, so there is nothing to %s: start it, or delete it", verb)
 	case fleet.RolloutCancelling:
-		if Holds(r) || r.CancelledNow != nil {
+		if LocksPolicies(r) || r.CancelledNow != nil {
 			return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended", verb)
 		}
 		return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended, or cancel it at once (`muster rollouts cancel %s --now`), which lets go of its hosts", verb, r.ID)

@@ -212,9 +212,9 @@ func lacks(kind fleet.StrategyKind, path string) (at, why string) {
 	return "strategy." + name, fmt.Sprintf("belongs to %s, the strategy is %s", strings.Join(owners, " and "), kind)
 }
 
-// Holds reports whether a rollout holds its policies. One that is being cancelled offers nothing any
+// LocksPolicies reports whether a rollout locks its policies. One that is being cancelled offers nothing any
 // more, so others may begin while it follows what it has delivered; one whose targets go together is
 // being undone.
-func Holds(r *fleet.Rollout) bool {
+func LocksPolicies(r *fleet.Rollout) bool {
 	return r.State.Active() && (r.State != fleet.RolloutCancelling || Together(r.Plan.Strategy.Kind))
 }

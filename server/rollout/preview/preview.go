@@ -33,7 +33,7 @@ type Fleet struct {
 	// if it renders none. Config is nil if the server renders nothing.
 	Config func(*fleet.Agent) (digest string, err error)
 	// Locked has the rollout that holds an agent's policy, by policy.
-	Locked map[string]Holder
+	Locked map[string]LockOwner
 	// Timeouts are the inactivity timeouts by policy.
 	Timeouts map[string]time.Duration
 	// Connections are those of the agents, for a rollout in lockstep.
@@ -47,10 +47,10 @@ type Fleet struct {
 	Durations []time.Duration
 }
 
-// Holder is the rollout that holds a policy.
-type Holder struct {
+// LockOwner is the rollout that locks a policy.
+type LockOwner struct {
 	ID, Name string
-	// Cancelling means that it is being cancelled, and holds only the hosts in flight.
+	// Cancelling means that it is being cancelled, and locks only the hosts in flight.
 	Cancelling bool
 }
 

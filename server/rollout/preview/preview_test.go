@@ -81,7 +81,7 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 		rollouttest.Host{ID: "in"}, rollouttest.Host{ID: "there", Version: "2.0.0"}, rollouttest.Host{ID: "older", Version: "0.9.0"}, rollouttest.Host{ID: "late ring", Ring: "2"},
 		rollouttest.Host{ID: "taken", Policy: "locked"}, rollouttest.Host{ID: "mac", OS: "darwin"}, rollouttest.Host{ID: "elsewhere", Policy: "other"},
 	), upgrading, container, burnt, leaving, gone, ghost)
-	pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "r0", Name: "last week's"}} })
+	pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]LockOwner{"locked": {ID: "r0", Name: "last week's"}} })
 
 	got := map[string]fleet.SkippedAgent{}
 	for _, s := range pre.Skipped {
@@ -121,7 +121,7 @@ func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 }
 
 func TestOwnPolicyLockSkipsNoAgent(t *testing.T) {
-	pre := compute(t, draft(t, nil), rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) { f.Locked = map[string]Holder{"default": {ID: "r1"}} })
+	pre := compute(t, draft(t, nil), rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) { f.Locked = map[string]LockOwner{"default": {ID: "r1"}} })
 	if len(pre.Targets) != 1 {
 		t.Errorf("it is locked out by itself: %+v", pre.Skipped)
 	}
@@ -665,7 +665,7 @@ func TestRollbackTargetIsTheLastHealthyVersion(t *testing.T) {
 	targets[5].From = ""
 	targets = append(targets, fleet.Target{AgentID: "gone", Hostname: "old-gone", From: "1.0.0", To: "2.0.0", Place: 99})
 	r := &fleet.Rollout{ID: "r1-rollback", RollbackOf: "r1", Plan: fleet.Plan{Name: "back", Migration: fleet.Migration{Type: fleet.MigrationBreaking, RecoveryPlan: "restore"}}}
-	f := Fleet{Agents: as, Catalog: rollouttest.Published("1.0.0", "2.0.0"), Locked: map[string]Holder{"default": {ID: "r1"}, "locked": {ID: "r7"}}}
+	f := Fleet{Agents: as, Catalog: rollouttest.Published("1.0.0", "2.0.0"), Locked: map[string]LockOwner{"default": {ID: "r1"}, "locked": {ID: "r7"}}}
 	pre, err := ComputeRollback(r, targets, f, rollouttest.Noon)
 	if err != nil {
 		t.Fatal(err)
@@ -766,7 +766,7 @@ func TestEveryMatchingAgentIsListedOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		as := anyFleet(rt)
 		r := draft(t, anyPlan(rt))
-		pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "other"}} })
+		pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]LockOwner{"locked": {ID: "other"}} })
 		seen := map[string]int{}
 		for _, target := range pre.Targets {
 			seen[target.AgentID]++

@@ -70,7 +70,7 @@ func (s *builder) notTogether(picks []*pick) []fleet.StartRefusal {
 		}
 		subject := a.Of(p.Component)
 		// Those that match and are no targets are left out by the preview.
-		if plan.Apart(p, &c, &subject, policies[a.PolicyID], true, s.disconnected(a), nil) && !subject.HeldBy(c) {
+		if plan.Apart(p, &c, &subject, policies[a.PolicyID], true, s.disconnected(a), nil) && !subject.StartWithheldBy(c) {
 			apart = append(apart, a.Hostname())
 		}
 	}

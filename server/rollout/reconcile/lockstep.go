@@ -255,7 +255,7 @@ func (r *Reconciler) otherAgents(ctx context.Context, run *runState, again bool,
 		}
 		switch {
 		case !differs:
-		case !s.HeldBy(*c):
+		case !s.StartWithheldBy(*c):
 			names = append(names, a.Hostname())
 		case again && online && a.PolicyRev < policy.PolicyRev:
 			known = false

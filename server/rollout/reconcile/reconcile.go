@@ -61,8 +61,8 @@ type Config struct {
 	Events  *event.Stream
 	Log     *slog.Logger
 	Now     clock.Clock
-	// Holder names this server in leases.
-	Holder string
+	// LeaseOwner names this server in leases.
+	LeaseOwner string
 	// Policies has the inactivity timeouts, which a plan's query may depend on, and keeps which
 	// versions of components are in force; nil: there are none.
 	Policies Policies
@@ -91,7 +91,7 @@ type Reconciler struct {
 	connections fleet.Connections
 
 	signal   chan struct{}
-	leases   *lease.Holder
+	leases   *lease.Owner
 	reported reported
 
 	round sync.Mutex // one at a time; it guards the following fields
@@ -114,7 +114,7 @@ func New(c Config) *Reconciler {
 	return &Reconciler{
 		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, renderer: c.Renderer, health: c.Health, connections: c.Connections,
 		signal: make(chan struct{}, 1), runs: map[string]*runState{}, newer: map[string]bool{}, late: late{},
-		leases: &lease.Holder{Leases: c.Store.Leases(), Name: c.Holder, Now: c.Now},
+		leases: &lease.Owner{Leases: c.Store.Leases(), Name: c.LeaseOwner, Now: c.Now},
 	}
 }
 
@@ -332,7 +332,7 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 	if r.newer[h.ID] {
 		return nil, nil
 	}
-	owned, err := r.leases.Hold(ctx, leaseID(h.ID))
+	owned, err := r.leases.Take(ctx, leaseID(h.ID))
 	if err != nil || !owned {
 		delete(r.runs, h.ID)
 		return nil, err
@@ -385,7 +385,7 @@ var errLost = fleet.Errorf(fleet.Conflict, "another server works on it")
 
 // renewLease renews the lease during a long round.
 func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
-	owned, err := r.leases.Hold(ctx, leaseID(run.rollout.ID))
+	owned, err := r.leases.Take(ctx, leaseID(run.rollout.ID))
 	if err == nil && !owned {
 		err = errLost
 	}
@@ -482,7 +482,7 @@ func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) 
 // letGo ends a target that ran the version as it does without a judgement of its health, if another
 // order has taken the agent over since the rollout was cancelled.
 func (run *runState) letGo(t *fleet.Target) {
-	if t.Code == fleet.WhyLostTarget && t.ReachedAt != nil && !plan.Holds(&run.rollout) {
+	if t.Code == fleet.WhyLostTarget && t.ReachedAt != nil && !plan.LocksPolicies(&run.rollout) {
 		replaceLast(t, fleet.TargetSucceeded, fleet.WhyUnchecked)
 	}
 }

@@ -64,16 +64,16 @@ func TestReplicasShareRollouts(t *testing.T) {
 		r.offeredWithin("r", 2, reconcile.RoundInterval+100*time.Millisecond) // without a signal
 		lease, err := r.store.Leases().Get(t.Context(), "rollout/r")
 		r.must(err)
-		holder, other := first, second
+		owner, other := first, second
 		if second.Writes() > 0 {
-			holder, other = second, first
+			owner, other = second, first
 		}
-		if other.Writes() != 0 || holder.Writes() == 0 {
-			t.Errorf("the holder made %d writes, the other %d", holder.Writes(), other.Writes())
+		if other.Writes() != 0 || owner.Writes() == 0 {
+			t.Errorf("the owner made %d writes, the other %d", owner.Writes(), other.Writes())
 		}
 
-		// The holder dies with its lease; meanwhile an operator gives an order.
-		holder.Kill()
+		// The owner dies with its lease; meanwhile an operator gives an order.
+		owner.Kill()
 		died := time.Now()
 		r.change("r", func(r *fleet.Rollout) {
 			r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderWithdraw})
@@ -88,8 +88,8 @@ func TestReplicasShareRollouts(t *testing.T) {
 		t.Logf("taken over after %s", time.Since(died))
 		now, err := r.store.Leases().Get(t.Context(), "rollout/r")
 		r.must(err)
-		if now.Holder == lease.Holder {
-			t.Errorf("the lease is still held by %s", now.Holder)
+		if now.Owner == lease.Owner {
+			t.Errorf("the lease is still held by %s", now.Owner)
 		}
 		if c := r.rollout("r").Counts; c.Withdrawn != 2 {
 			t.Errorf("the order was carried out as %+v", c)
@@ -113,7 +113,7 @@ func TestRunReleasesLeasesWhenItStops(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		lease, err := r.store.Leases().Get(t.Context(), "rollout/r")
 		r.must(err)
-		if lease.Holder == "" {
+		if lease.Owner == "" {
 			t.Error("nobody has taken the lease that was given back")
 		}
 		r.change("r", func(r *fleet.Rollout) { r.State = fleet.RolloutCancelling })

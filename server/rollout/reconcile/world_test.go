@@ -137,7 +137,7 @@ func (w *world) processAt(s store.Store, now clock.Clock) *server {
 	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: parktest.PendingSource{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
 	p.loop = reconcile.New(reconcile.Config{
-		Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health,
+		Store: s, Actions: p.actions, Events: events, Log: log, Now: now, LeaseOwner: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health,
 		Policies: latePolicies{&policy.Service{Store: s, Events: events, Now: now}, w},
 	})
 	return p
@@ -189,7 +189,7 @@ type host struct {
 // report is what the host says of its component.
 func (h *host) report(w *world) json.RawMessage {
 	b, err := json.Marshal([]agentapi.Component{{
-		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details, Lockstep: h.inLockstep.can, Held: h.inLockstep.held},
+		ID: "component-web", Status: "HEALTHY", ComponentReport: agentapi.ComponentReport{Name: "web", Runtime: "process", Version: h.web, UpgradeDetails: h.details, Lockstep: h.inLockstep.can, StartWithheld: h.inLockstep.held},
 	}})
 	w.must(err)
 	return b

@@ -9,13 +9,13 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// lockPause is the mean pause between two tries for a lock that another process holds: a holder
+// lockPause is the mean pause between two tries for a lock that another process holds: an owner
 // needs some tens of milliseconds.
 const lockPause = 50 * time.Millisecond
 
 // Exclusively holds a document as a lock among processes. Each taking and release is guarded by
 // the revision that was read. A lock whose revision does not change for store.ExclusiveTTL is
-// that of a process that died, and is taken over; its holder writes nothing after
+// that of a process that died, and is taken over; its owner writes nothing after
 // store.ExclusiveTime.
 func (s *Store) Exclusively(ctx context.Context, what string, f func(context.Context) error) error {
 	return s.exclusive.Do(ctx, what, func(ctx context.Context) error {
@@ -24,7 +24,7 @@ func (s *Store) Exclusively(ctx context.Context, what string, f func(context.Con
 			return err
 		}
 		defer s.releaseLock(ctx, lock)
-		// Searches must find what the previous holder has written.
+		// Searches must find what the previous owner has written.
 		for _, index := range []string{indexPolicies, indexEnrollmentKeys, indexRollouts, indexDocuments} {
 			s.c.fresh[index].noteWrite()
 		}
@@ -39,18 +39,18 @@ type observedLock struct {
 }
 
 func (s *Store) takeLock(ctx context.Context, id string) (fleet.Lease, error) {
-	holder := fleet.NewID()
+	owner := fleet.NewID()
 	for {
 		l, err := s.Leases().Get(ctx, id)
 		switch {
 		case err != nil && fleet.KindOf(err) == fleet.NotFound:
-			err = s.Leases().Create(ctx, fleet.Lease{ID: id, Holder: holder, Beat: 1})
+			err = s.Leases().Create(ctx, fleet.Lease{ID: id, Owner: owner, Beat: 1})
 		case err != nil:
 			return l, err
-		case l.Holder == holder:
+		case l.Owner == owner:
 			return l, nil
-		case l.Holder == "" || s.lockExpired(l):
-			l.Holder, l.Beat = holder, l.Beat+1
+		case l.Owner == "" || s.lockExpired(l):
+			l.Owner, l.Beat = owner, l.Beat+1
 			_, err = s.Leases().Update(ctx, l)
 		default:
 			err = fleet.Errorf(fleet.Conflict, "another process has the lock")
@@ -83,6 +83,6 @@ func (s *Store) lockExpired(l fleet.Lease) bool {
 func (s *Store) releaseLock(ctx context.Context, l fleet.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	l.Holder, l.Beat = "", l.Beat+1
+	l.Owner, l.Beat = "", l.Beat+1
 	_, _ = s.Leases().Update(ctx, l) // otherwise it expires
 }

@@ -1,10 +1,10 @@
-// Package lease distributes work among servers: the holder of a lease does the work,
+// Package lease distributes work among servers: the owner of a lease does the work,
 // and the other servers check from time to time whether the lease was released or has
 // expired. Clocks are not compared. A renewal changes the lease's revision; a lease
 // whose revision has not changed for its TTL, by the clock of the observer, may be
 // taken over.
 //
-// A lease prevents duplicate work but not concurrent writes: a holder that was
+// A lease prevents duplicate work but not concurrent writes: an owner that was
 // suspended may resume after its lease was taken over. Writes made under a lease must
 // therefore also be guarded by the revision of the document written.
 package lease
@@ -23,7 +23,7 @@ import (
 
 const (
 	// DefaultTTL is how long the work of a dead server rests, plus at most the interval
-	// between two calls of Hold. It allows for a renewal that takes seconds in the
+	// between two calls of Take. It allows for a renewal that takes seconds in the
 	// store.
 	DefaultTTL = 6 * time.Second
 	// DefaultRenew allows two failed renewals before the lease expires.
@@ -32,13 +32,13 @@ const (
 	releaseTime = 2 * time.Second
 )
 
-// Holder takes, renews and releases leases under one name. Name must be unique to the
+// Owner takes, renews and releases leases under one name. Name must be unique to the
 // process, because a restarted process does not know the state of its predecessor's
-// work. A Holder is safe for concurrent use.
-type Holder struct {
+// work. An Owner is safe for concurrent use.
+type Owner struct {
 	Leases store.Collection[fleet.Lease]
 	Name   string
-	// TTL and Renew override the defaults. All holders of a lease must use the same
+	// TTL and Renew override the defaults. All owners of a lease must use the same
 	// values.
 	TTL   time.Duration
 	Renew time.Duration
@@ -46,146 +46,146 @@ type Holder struct {
 
 	mu       sync.Mutex
 	owned    map[string]time.Time   // time of the last renewal, by lease
-	observed map[string]observation // leases of other holders
+	observed map[string]observation // leases of other owners
 }
 
-// observation is the last observed change of another holder's lease.
+// observation is the last observed change of another owner's lease.
 type observation struct {
 	revision int64
 	since    time.Time // when revision was first seen
 	checked  time.Time // when the lease was last read
 }
 
-func (h *Holder) ttl() time.Duration {
-	if h.TTL > 0 {
-		return h.TTL
+func (o *Owner) ttl() time.Duration {
+	if o.TTL > 0 {
+		return o.TTL
 	}
 	return DefaultTTL
 }
 
-func (h *Holder) renew() time.Duration {
-	if h.Renew > 0 {
-		return h.Renew
+func (o *Owner) renew() time.Duration {
+	if o.Renew > 0 {
+		return o.Renew
 	}
 	return DefaultRenew
 }
 
-// Hold takes the lease, or renews it if that is due, and reports whether this holder
+// Take takes the lease, or renews it if that is due, and reports whether this owner
 // has it now. It does not wait: callers call it repeatedly, which also detects that
-// another holder has died. If it returns an error, the lease is not owned.
-func (h *Holder) Hold(ctx context.Context, id string) (bool, error) {
-	now := h.Now.UTC()
-	if h.fresh(id, now, h.renew()) {
+// another owner has died. If it returns an error, the lease is not owned.
+func (o *Owner) Take(ctx context.Context, id string) (bool, error) {
+	now := o.Now.UTC()
+	if o.fresh(id, now, o.renew()) {
 		return true, nil
 	}
-	l, err := h.Leases.Get(ctx, id)
+	l, err := o.Leases.Get(ctx, id)
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.NotFound:
-		return h.took(id, now, h.Leases.Create(ctx, fleet.Lease{ID: id, Holder: h.Name, Beat: 1}))
+		return o.took(id, now, o.Leases.Create(ctx, fleet.Lease{ID: id, Owner: o.Name, Beat: 1}))
 	case err != nil:
 		return false, err
-	case l.Holder != h.Name && l.Holder != "" && !h.expired(l, now):
+	case l.Owner != o.Name && l.Owner != "" && !o.expired(l, now):
 		return false, nil
 	}
-	l.Holder = h.Name
+	l.Owner = o.Name
 	l.Beat++
-	_, err = h.Leases.Update(ctx, l)
-	return h.took(id, now, err)
+	_, err = o.Leases.Update(ctx, l)
+	return o.took(id, now, err)
 }
 
-// Holds reports whether this holder still has the lease, without reading the store.
-func (h *Holder) Holds(id string) bool { return h.fresh(id, h.Now.UTC(), h.ttl()) }
+// Owns reports whether this owner still has the lease, without reading the store.
+func (o *Owner) Owns(id string) bool { return o.fresh(id, o.Now.UTC(), o.ttl()) }
 
-// Release releases the lease, so that another holder can take it at once. It does
-// nothing if another holder has the lease.
-func (h *Holder) Release(ctx context.Context, id string) error {
-	h.forget(id)
-	l, err := h.Leases.Get(ctx, id)
-	if err == nil && l.Holder == h.Name {
-		l.Holder = ""
+// Release releases the lease, so that another owner can take it at once. It does
+// nothing if another owner has the lease.
+func (o *Owner) Release(ctx context.Context, id string) error {
+	o.forget(id)
+	l, err := o.Leases.Get(ctx, id)
+	if err == nil && l.Owner == o.Name {
+		l.Owner = ""
 		l.Beat++
-		_, err = h.Leases.Update(ctx, l)
+		_, err = o.Leases.Update(ctx, l)
 	}
 	if kind := fleet.KindOf(err); err != nil && (kind == fleet.NotFound || kind == fleet.Conflict) {
-		return nil // another holder has it
+		return nil // another owner has it
 	}
 	return err
 }
 
-// ReleaseAll releases all leases of this holder, at the end of a process. It works even
+// ReleaseAll releases all leases of this owner, at the end of a process. It works even
 // if ctx has ended.
-func (h *Holder) ReleaseAll(ctx context.Context) error {
+func (o *Owner) ReleaseAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
-	h.mu.Lock()
-	ids := slices.Sorted(maps.Keys(h.owned))
-	h.mu.Unlock()
+	o.mu.Lock()
+	ids := slices.Sorted(maps.Keys(o.owned))
+	o.mu.Unlock()
 	var first error
 	for _, id := range ids {
-		if err := h.Release(ctx, id); err != nil && first == nil {
+		if err := o.Release(ctx, id); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-// End deletes the lease of work that is complete, whoever holds it.
-func (h *Holder) End(ctx context.Context, id string) error {
-	h.forget(id)
-	return h.Leases.Delete(ctx, id)
+// End deletes the lease of work that is complete, whoever owns it.
+func (o *Owner) End(ctx context.Context, id string) error {
+	o.forget(id)
+	return o.Leases.Delete(ctx, id)
 }
 
-func (h *Holder) fresh(id string, now time.Time, within time.Duration) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	renewed, ok := h.owned[id]
+func (o *Owner) fresh(id string, now time.Time, within time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	renewed, ok := o.owned[id]
 	return ok && now.Sub(renewed) < within
 }
 
 // took records the result of a write that takes or renews a lease. now is the time
-// before the write, so this holder considers the lease expired before any observer
+// before the write, so this owner considers the lease expired before any observer
 // does.
-func (h *Holder) took(id string, now time.Time, err error) (bool, error) {
+func (o *Owner) took(id string, now time.Time, err error) (bool, error) {
 	if err == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.owned == nil {
-			h.owned = map[string]time.Time{}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.owned == nil {
+			o.owned = map[string]time.Time{}
 		}
-		h.owned[id] = now
-		delete(h.observed, id)
+		o.owned[id] = now
+		delete(o.observed, id)
 		return true, nil
 	}
-	h.forget(id)
+	o.forget(id)
 	if kind := fleet.KindOf(err); kind == fleet.Conflict || kind == fleet.NotFound {
-		return false, nil // another holder took it
+		return false, nil // another owner took it
 	}
 	return false, err
 }
 
-func (h *Holder) forget(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.owned, id)
-	delete(h.observed, id)
+func (o *Owner) forget(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.owned, id)
+	delete(o.observed, id)
 }
 
-// expired reports whether another holder's lease has not changed for its TTL.
-func (h *Holder) expired(l fleet.Lease, now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.owned, l.ID)
-	s, ok := h.observed[l.ID]
+// expired reports whether another owner's lease has not changed for its TTL.
+func (o *Owner) expired(l fleet.Lease, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.owned, l.ID)
+	s, ok := o.observed[l.ID]
 	if !ok || s.revision != l.Revision {
-		if h.observed == nil {
-			h.observed = map[string]observation{}
+		if o.observed == nil {
+			o.observed = map[string]observation{}
 		}
 		// Drop observations of leases that are no longer checked, such as those of
 		// completed work. Dropping one too early only restarts the wait.
-		maps.DeleteFunc(h.observed, func(_ string, s observation) bool { return now.Sub(s.checked) > 10*h.ttl() })
+		maps.DeleteFunc(o.observed, func(_ string, s observation) bool { return now.Sub(s.checked) > 10*o.ttl() })
 		s = observation{revision: l.Revision, since: now}
 	}
 	s.checked = now
-	h.observed[l.ID] = s
-	return now.Sub(s.since) >= h.ttl()
+	o.observed[l.ID] = s
+	return now.Sub(s.since) >= o.ttl()
 }

@@ -38,25 +38,25 @@ func bubble(t *testing.T, f func(t *testing.T, leases store.Collection[fleet.Lea
 	})
 }
 
-func holds(t *testing.T, h *lease.Holder, want bool) {
+func owns(t *testing.T, h *lease.Owner, want bool) {
 	t.Helper()
-	got, err := h.Hold(t.Context(), thing)
+	got, err := h.Take(t.Context(), thing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != want || h.Holds(thing) != want {
-		t.Fatalf("%s holds it: %v (Holds: %v), want %v", h.Name, got, h.Holds(thing), want)
+	if got != want || h.Owns(thing) != want {
+		t.Fatalf("%s owns it: %v (Owns: %v), want %v", h.Name, got, h.Owns(thing), want)
 	}
 }
 
 func TestOneHolderAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
-		a, b := &lease.Holder{Leases: leases, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
-		holds(t, a, true)
+		a, b := &lease.Owner{Leases: leases, Name: "a"}, &lease.Owner{Leases: leases, Name: "b"}
+		owns(t, a, true)
 		for range 100 { // a minute and a half of calls, as from a loop
 			time.Sleep(900 * time.Millisecond)
-			holds(t, a, true)
-			holds(t, b, false)
+			owns(t, a, true)
+			owns(t, b, false)
 		}
 		l, err := leases.Get(t.Context(), thing)
 		if err != nil || l.Beat < 30 || l.Beat > 50 {
@@ -67,78 +67,78 @@ func TestOneHolderAtATime(t *testing.T) {
 
 func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
-		a, b := &lease.Holder{Leases: leases, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
-		holds(t, a, true)
-		holds(t, b, false)
+		a, b := &lease.Owner{Leases: leases, Name: "a"}, &lease.Owner{Leases: leases, Name: "b"}
+		owns(t, a, true)
+		owns(t, b, false)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel() // as at shutdown
 		if err := a.ReleaseAll(ended); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, b, true)
-		if err := a.Release(t.Context(), thing); err != nil { // b holds it now
+		owns(t, b, true)
+		if err := a.Release(t.Context(), thing); err != nil { // b owns it now
 			t.Fatal(err)
 		}
-		holds(t, a, false)
-		holds(t, b, true)
+		owns(t, a, false)
+		owns(t, b, true)
 	})
 }
 
 func TestLeaseOfDeadHolderIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		const look = time.Second
-		a, b := &lease.Holder{Leases: leases, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
-		holds(t, a, true)
+		a, b := &lease.Owner{Leases: leases, Name: "a"}, &lease.Owner{Leases: leases, Name: "b"}
+		owns(t, a, true)
 		died := time.Now()
 		for {
-			got, err := b.Hold(t.Context(), thing)
+			got, err := b.Take(t.Context(), thing)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got {
 				break
 			}
-			if a.Holds(thing) != (time.Since(died) < lease.DefaultTTL) {
-				t.Fatalf("%v after its last renewal Holds of a is %v", time.Since(died), a.Holds(thing))
+			if a.Owns(thing) != (time.Since(died) < lease.DefaultTTL) {
+				t.Fatalf("%v after its last renewal Owns of a is %v", time.Since(died), a.Owns(thing))
 			}
 			time.Sleep(look)
 		}
 		if took := time.Since(died); took < lease.DefaultTTL || took > lease.DefaultTTL+look {
 			t.Errorf("taken over after %v, want %v and at most one interval", took, lease.DefaultTTL)
 		}
-		holds(t, a, false) // a resumes, and knows at once
+		owns(t, a, false) // a resumes, and knows at once
 	})
 }
 
-// Clocks may be hours apart, and one of them may jump by a day: each holder measures by
+// Clocks may be hours apart, and one of them may jump by a day: each owner measures by
 // its own.
 func TestClocksNeedNotAgree(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		skewed := func(by time.Duration) clock.Clock { return func() time.Time { return time.Now().Add(by) } }
-		a := &lease.Holder{Leases: leases, Name: "a", Now: skewed(-5 * time.Hour)}
-		b := &lease.Holder{Leases: leases, Name: "b", Now: skewed(24 * time.Hour)}
-		holds(t, a, true)
+		a := &lease.Owner{Leases: leases, Name: "a", Now: skewed(-5 * time.Hour)}
+		b := &lease.Owner{Leases: leases, Name: "b", Now: skewed(24 * time.Hour)}
+		owns(t, a, true)
 		for range 20 {
 			time.Sleep(time.Second)
-			holds(t, b, false)
-			holds(t, a, true)
+			owns(t, b, false)
+			owns(t, a, true)
 		}
-		holds(t, b, false) // observes the last renewal
+		owns(t, b, false) // observes the last renewal
 		time.Sleep(lease.DefaultTTL)
-		holds(t, b, true)
-		holds(t, a, false)
+		owns(t, b, true)
+		owns(t, a, false)
 	})
 }
 
 func TestEndDeletesLease(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
-		a := &lease.Holder{Leases: leases, Name: "a"}
-		holds(t, a, true)
+		a := &lease.Owner{Leases: leases, Name: "a"}
+		owns(t, a, true)
 		if err := a.End(t.Context(), thing); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := leases.Get(t.Context(), thing); fleet.KindOf(err) != fleet.NotFound || a.Holds(thing) {
-			t.Errorf("after the end there is a lease (%v), held: %v", err, a.Holds(thing))
+		if _, err := leases.Get(t.Context(), thing); fleet.KindOf(err) != fleet.NotFound || a.Owns(thing) {
+			t.Errorf("after the end there is a lease (%v), owned: %v", err, a.Owns(thing))
 		}
 	})
 }
@@ -172,53 +172,53 @@ func (f *flaky) Create(ctx context.Context, l fleet.Lease) error {
 func TestLeaseSurvivesStoreErrors(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		f := &flaky{Collection: leases, after: true}
-		a, b := &lease.Holder{Leases: f, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
-		if got, err := a.Hold(t.Context(), thing); got || fleet.KindOf(err) != fleet.Unavailable {
-			t.Fatalf("held: %v, %v", got, err)
+		a, b := &lease.Owner{Leases: f, Name: "a"}, &lease.Owner{Leases: leases, Name: "b"}
+		if got, err := a.Take(t.Context(), thing); got || fleet.KindOf(err) != fleet.Unavailable {
+			t.Fatalf("owned: %v, %v", got, err)
 		}
 		f.after = false
-		holds(t, a, true) // the write had its effect although it returned an error
+		owns(t, a, true) // the write had its effect although it returned an error
 		time.Sleep(lease.DefaultRenew)
 		f.before = true
-		if got, err := a.Hold(t.Context(), thing); got || fleet.KindOf(err) != fleet.Unavailable {
-			t.Fatalf("held: %v, %v", got, err)
+		if got, err := a.Take(t.Context(), thing); got || fleet.KindOf(err) != fleet.Unavailable {
+			t.Fatalf("owned: %v, %v", got, err)
 		}
 		f.before = false
-		holds(t, a, true)
-		holds(t, b, false)
+		owns(t, a, true)
+		owns(t, b, false)
 	})
 }
 
-// Whatever holders do, and whichever die for how long, no two of them consider
-// themselves holders at the same time.
+// Whatever owners do, and whichever die for how long, no two of them consider
+// themselves owners at the same time.
 func TestNoTwoHoldersConcurrently(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		leases := &memory{}
 		now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-		holders := make([]*lease.Holder, 3)
-		for i := range holders {
+		owners := make([]*lease.Owner, 3)
+		for i := range owners {
 			skew := time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "skew")) * time.Minute
-			holders[i] = &lease.Holder{Leases: leases, Name: fmt.Sprint("h", i), Now: func() time.Time { return now.Add(skew) }}
+			owners[i] = &lease.Owner{Leases: leases, Name: fmt.Sprint("h", i), Now: func() time.Time { return now.Add(skew) }}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			h := holders[rapid.IntRange(0, len(holders)-1).Draw(t, "holder")]
+			h := owners[rapid.IntRange(0, len(owners)-1).Draw(t, "owner")]
 			var err error
 			if rapid.IntRange(0, 9).Draw(t, "release") == 0 {
 				err = h.Release(context.Background(), thing)
 			} else {
-				_, err = h.Hold(context.Background(), thing)
+				_, err = h.Take(context.Background(), thing)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			thinks := 0
-			for _, h := range holders {
-				if h.Holds(thing) {
+			for _, h := range owners {
+				if h.Owns(thing) {
 					thinks++
 				}
 			}
 			if thinks > 1 {
-				t.Fatalf("%d consider themselves holders", thinks)
+				t.Fatalf("%d consider themselves owners", thinks)
 			}
 			now = now.Add(time.Duration(rapid.IntRange(0, 4000).Draw(t, "ms")) * time.Millisecond)
 		}

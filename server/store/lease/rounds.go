@@ -12,7 +12,7 @@ type Rounds struct {
 	// Work is the name of the work in logs, in the plural.
 	Work string
 	// Lease is released at the end; nil: every server does the work.
-	Lease    *Holder
+	Lease    *Owner
 	Interval time.Duration
 	// Wake brings the next round forward; nil: nothing does.
 	Wake <-chan struct{}
@@ -21,7 +21,7 @@ type Rounds struct {
 	Log    *slog.Logger
 }
 
-// Run calls round in each Interval until ctx ends, and then releases the leases of the holder.
+// Run calls round in each Interval until ctx ends, and then releases the leases of the owner.
 // round takes the lease itself: one that has nothing to do need not take it. Calls do not
 // overlap, and the next round is the retry of one that failed.
 func (r Rounds) Run(ctx context.Context, round func(context.Context) error) {

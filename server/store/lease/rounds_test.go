@@ -25,14 +25,14 @@ func TestRoundsComeInIntervalsAndWhenTheyAreWoken(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began, log := time.Now(), &bytes.Buffer{}
 			leases, wake := &memory{}, make(chan struct{}, 1)
-			h := &lease.Holder{Leases: leases, Name: "a"}
+			h := &lease.Owner{Leases: leases, Name: "a"}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var got []time.Duration
 			go func() {
 				defer cancel()
 				lease.Rounds{Work: "repairs", Lease: h, Interval: 10 * time.Second, Wake: wake, AtOnce: c.atOnce, Log: slog.New(slog.NewTextHandler(log, nil))}.Run(ctx, func(ctx context.Context) error {
-					if _, err := h.Hold(ctx, thing); err != nil {
+					if _, err := h.Take(ctx, thing); err != nil {
 						return err
 					}
 					if got = append(got, time.Since(began)); len(got) == len(c.want) {
@@ -48,7 +48,7 @@ func TestRoundsComeInIntervalsAndWhenTheyAreWoken(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Errorf("rounds at %v, want %v", got, c.want)
 			}
-			if l, err := leases.Get(t.Context(), thing); err != nil || l.Holder != "" {
+			if l, err := leases.Get(t.Context(), thing); err != nil || l.Owner != "" {
 				t.Errorf("at the end the lease is %+v, %v: want it released", l, err)
 			}
 			if n := strings.Count(log.String(), "work=repairs"); n != len(c.want)-1 { // the last was ended

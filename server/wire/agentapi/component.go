@@ -186,9 +186,9 @@ type ComponentReport struct {
 	// Lockstep means that the agent can upgrade the component in lockstep: it knows PROCEED,
 	// and what it has stopped stays stopped when the host boots.
 	Lockstep bool `json:"lockstep,omitempty"`
-	// Held means that the component is not started, or was stopped, since another version is in
+	// StartWithheld means that the component is not started, or was stopped, since another version is in
 	// force, or the host does not know yet which one is; see PolicyComponent.InForce.
-	Held bool `json:"held,omitempty"`
+	StartWithheld bool `json:"held,omitempty"`
 	// UpgradeDetails are those of the component's upgrade, as UpgradeDetails of the
 	// check-in are those of the agent's.
 	UpgradeDetails *UpgradeDetails `json:"upgrade_details,omitempty"`

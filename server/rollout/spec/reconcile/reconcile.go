@@ -39,7 +39,7 @@ const (
 	// maxSteps bounds the steps of one object in a round: the longest way, from a new hash to a
 	// rollout under way, has five.
 	maxSteps = 10
-	// leaseID is the lease whose holder carries out objects.
+	// leaseID is the lease whose owner carries out objects.
 	leaseID = "declared-fleets"
 )
 
@@ -72,7 +72,7 @@ type Config struct {
 	Wake     Wake
 	Store    store.Store
 	Rollouts *rollout.Service
-	Lease    *lease.Holder
+	Lease    *lease.Owner
 	Log      *slog.Logger
 	Now      clock.Clock
 }
@@ -115,7 +115,7 @@ func (s *Service) Run(ctx context.Context) {
 // Round takes the steps that are due, if this server holds the lease. It must not be called
 // concurrently.
 func (s *Service) Round(ctx context.Context) error {
-	owned, err := s.Lease.Hold(ctx, leaseID)
+	owned, err := s.Lease.Take(ctx, leaseID)
 	if err != nil || !owned {
 		return err
 	}
@@ -259,7 +259,7 @@ func (s *Service) wish(ctx context.Context, p spec.Part, catalog fleet.Catalog) 
 func (s *Service) advanceAll(ctx context.Context, objects []*spec.Fleet) (asked bool, err error) {
 	var errs []error
 	for _, f := range objects {
-		if !s.Lease.Holds(leaseID) {
+		if !s.Lease.Owns(leaseID) {
 			break
 		}
 		needs, err := s.advance(ctx, f)
