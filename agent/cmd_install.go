@@ -71,10 +71,13 @@ With --prefix the agent uses the folders of the system. Its first version is run
 PREFIX/lib/muster-agent/VERSION, where the system's package has put it, and the prefix may be
 read-only. SYSCONFDIR/muster-agent has agent.yml and the link to the version that runs;
 LOCALSTATEDIR/lib/muster-agent is the top folder, with all that the agent writes, also the
-versions that it upgrades itself to. Run the program of that version to install it.`,
+versions that it upgrades itself to. Run the program of that version to install it.
+
+Without a network, copy the package and the publishers' signed metadata into one folder: muster
+package keys mirror --out FOLDER writes the latter. A copy is good for a day.`,
 		Example: `  muster-agent install --url https://fleet.example.com:8220 --token-file FILE \
       --ca-pin sha256:… --trust-root sha256:…
-  muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub
+  muster-agent install --top ./agent1 --no-service --package copy/muster-agent-1.0.0-linux-amd64.tar.gz --trust-root sha256:…
   /usr/lib/muster-agent/1.0.0/muster-agent install --prefix /usr --sysconfdir /etc --url https://fleet.example.com:8220 …`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -89,7 +92,7 @@ versions that it upgrades itself to. Run the program of that version to install 
 			if err != nil {
 				return err
 			}
-			i := setup.Installation{Disk: disk.OS{}, Top: top, System: system, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
+			i := setup.Installation{Disk: disk.OS{}, Top: top, System: system, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustRoot: e.TrustRoot, TrustKeys: e.TrustKeys}
 			if e.URL != "" || c.Flags().Changed("token") || e.TokenFile != "" {
 				i.Enrollment = &e
 			}
@@ -108,7 +111,7 @@ versions that it upgrades itself to. Run the program of that version to install 
 	}
 	place.flags(c)
 	enrollmentFlags(c, &e)
-	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root is given")
+	c.Flags().StringVar(&archive, "package", "", "package to install, with the signed metadata beside it if no server has them")
 	c.Flags().BoolVar(&unsafeTop, "unsafe-top", false, "let root install below a folder that other users can change, such as /tmp; for trials only")
 	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs muster-agent run")
 	c.Flags().StringVar(&declared, "service", "", "name of the service that the system's configuration has for the agent; do not register one, see muster-agent units")

@@ -350,7 +350,7 @@ func (w *world) names(folder string) []string {
 type source struct{ w *world }
 
 func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectation, error) {
-	e, err := s.w.ring.Expect(ctx, archive, func(_ context.Context, name string) ([]byte, error) {
+	e, err := s.w.ring.Expect(ctx, archive, func(_ context.Context, name string, _ int64) ([]byte, error) {
 		return os.ReadFile(filepath.Join(s.w.packages, name))
 	})
 	if e != nil {

@@ -30,8 +30,6 @@ const (
 	StallTimeout = time.Minute
 	// MaxSize bounds a package in bytes: half of install.MaxUnpacked.
 	MaxSize = 2 << 30
-	// MaxSmall bounds a file fetched whole, such as a signature.
-	MaxSmall = 64 << 10
 	// ReportEvery is the time between two progress reports.
 	ReportEvery = time.Second
 	// RateWindow is the window of the reported mean rate: long enough to be steady,
@@ -121,8 +119,8 @@ func (f *Fetcher) Stat(ctx context.Context, urls []string) (Info, error) {
 	return info, nil
 }
 
-// Small fetches a file of up to [MaxSmall] bytes into memory.
-func (f *Fetcher) Small(ctx context.Context, urls []string) ([]byte, error) {
+// Small fetches a file of up to limit bytes into memory, such as a signature.
+func (f *Fetcher) Small(ctx context.Context, urls []string, limit int64) ([]byte, error) {
 	var data []byte
 	err := f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
 		return false, watched(ctx, func(ctx context.Context, dog *watchdog) error {
@@ -131,9 +129,9 @@ func (f *Fetcher) Small(ctx context.Context, urls []string) ([]byte, error) {
 				return err
 			}
 			defer a.body.Close()
-			data, err = io.ReadAll(io.LimitReader(dog.watch(a.body), MaxSmall+1))
-			if len(data) > MaxSmall {
-				return refused("has more than %d bytes: that is no signature or metadata; check the URL", MaxSmall)
+			data, err = io.ReadAll(io.LimitReader(dog.watch(a.body), limit+1))
+			if int64(len(data)) > limit {
+				return refused("has more than %d bytes: that is no signature or metadata; check the URL", limit)
 			}
 			return err
 		})

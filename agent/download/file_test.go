@@ -47,7 +47,7 @@ func TestFolderIsASource(t *testing.T) {
 		if err := os.WriteFile(path, []byte("signature"), 0o600); err != nil {
 			w.Fatal(err)
 		}
-		if got, err := w.fetcher().Small(w.Context(), []string{url}); err != nil || string(got) != "signature" {
+		if got, err := w.fetcher().Small(w.Context(), []string{url}, maxSmall); err != nil || string(got) != "signature" {
 			w.Errorf("small: %q, %v", got, err)
 		}
 	})
@@ -106,7 +106,7 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 			other("nowhere"): "not found: put the package there", other("x"): "not found: put the package there",
 			"file://host/p": `names the host "host"`, "file:p": "names no file", "file://localhost" + strings.TrimPrefix(good, "file://"): "",
 		} {
-			got, err := w.fetcher().Small(w.Context(), []string{url})
+			got, err := w.fetcher().Small(w.Context(), []string{url}, maxSmall)
 			if says == "" && (err != nil || string(got) != "data") {
 				t.Errorf("%s: %q, %v", url, got, err)
 			}

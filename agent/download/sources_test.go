@@ -261,7 +261,7 @@ func TestCredentialsAreSentOnlyToTheOwnServer(t *testing.T) {
 			if _, err := f.Stat(w.Context(), []string{h.url}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.Small(w.Context(), []string{h.url}); err != nil {
+			if _, err := f.Small(w.Context(), []string{h.url}, maxSmall); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Fetch(w.Context(), []string{h.url}, w.dir, h.url[7:10], anything, nil); err != nil {
@@ -282,23 +282,26 @@ func TestCredentialsAreSentOnlyToTheOwnServer(t *testing.T) {
 	})
 }
 
+// maxSmall is the limit of a small file in the tests.
+const maxSmall = 64 << 10
+
 func TestSmall(t *testing.T) {
 	inWorld(t, func(w *world) {
-		missing, busy, big := w.host("missing", nil), w.host("busy", []byte("signature"), answers(503), breaks(4)), w.host("big", make([]byte, MaxSmall+1))
+		missing, busy, big := w.host("missing", nil), w.host("busy", []byte("signature"), answers(503), breaks(4)), w.host("big", make([]byte, maxSmall+1))
 		missing.always = answers(404)
-		data, err := w.fetcher().Small(w.Context(), []string{missing.url, busy.url})
+		data, err := w.fetcher().Small(w.Context(), []string{missing.url, busy.url}, maxSmall)
 		if err != nil || string(data) != "signature" {
 			t.Errorf("got %q, %v", data, err)
 		}
-		if _, err = w.fetcher().Small(w.Context(), []string{big.url}); err == nil || Transient(err) || !strings.Contains(err.Error(), "more than 65536 bytes") {
+		if _, err = w.fetcher().Small(w.Context(), []string{big.url}, maxSmall); err == nil || Transient(err) || !strings.Contains(err.Error(), "more than 65536 bytes") {
 			t.Errorf("too big: %v", err)
 		}
-		if _, err = w.fetcher().Small(w.Context(), []string{missing.url}); !errors.Is(err, ErrNotFound) || Transient(err) {
+		if _, err = w.fetcher().Small(w.Context(), []string{missing.url}, maxSmall); !errors.Is(err, ErrNotFound) || Transient(err) {
 			t.Errorf("missing: %v", err)
 		}
 		busy.always = stalls(3)
 		begun := time.Now()
-		if _, err = w.fetcher().Small(w.Context(), []string{busy.url}); err == nil || !Transient(err) || time.Since(begun) < MaxAttempts*StallTimeout {
+		if _, err = w.fetcher().Small(w.Context(), []string{busy.url}, maxSmall); err == nil || !Transient(err) || time.Since(begun) < MaxAttempts*StallTimeout {
 			t.Errorf("stalled: %v after %s", err, time.Since(begun))
 		}
 	})

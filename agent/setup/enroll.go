@@ -167,13 +167,13 @@ func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 	}
 	s.server = &gateway.Client{HTTP: client, URL: s.id.ServerURL}
 	if e.TrustRoot != "" {
-		if s.root, err = s.fetchRoot(ctx); err != nil {
+		if s.root, err = readRoot(ctx, s.server.TrustFile, e.TrustRoot); err != nil {
 			defer s.close()
 			if s.isAdminPort(ctx) {
 				return nil, s.wrongPort()
 			}
 			if errors.Is(err, tuf.ErrNotServed) {
-				return nil, fmt.Errorf("--trust-root: %w; if it is a Fleet Server, which has no such files, pass --trust-key with the key that signs the packages", err)
+				return nil, fmt.Errorf("--trust-root: %w; a Fleet Server has no such files: pass the publishers' root file itself", err)
 			}
 			return nil, fmt.Errorf("--trust-root: %w", err)
 		}
@@ -183,11 +183,13 @@ func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 
 func (s *enrollmentSession) close() { s.server.HTTP.CloseIdleConnections() }
 
-func (s *enrollmentSession) fetchRoot(ctx context.Context) ([]byte, error) {
-	if !strings.HasPrefix(s.TrustRoot, "sha256:") {
-		return os.ReadFile(s.TrustRoot)
+// readRoot reads the root of --trust-root, which names a file, or the digest of one that get
+// fetches.
+func readRoot(ctx context.Context, get tuf.Fetch, trustRoot string) ([]byte, error) {
+	if !strings.HasPrefix(trustRoot, "sha256:") {
+		return os.ReadFile(trustRoot)
 	}
-	return tuf.FetchRoot(ctx, s.server.TrustFile, s.TrustRoot)
+	return tuf.FetchRoot(ctx, get, trustRoot)
 }
 
 // pin pins the root on this host, and returns the authority that verifies packages.

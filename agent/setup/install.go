@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -54,14 +55,16 @@ type Installation struct {
 	System *layout.System
 	// UnsafeTop permits root to install below a folder that other users can change.
 	UnsafeTop bool
-	// Package is the archive to install, with its signature beside it. Empty means
-	// the version that the running program belongs to. With a System it is empty.
+	// Package is the archive to install. Empty means the version that the running program
+	// belongs to. With a System it is empty.
 	Package string
 	// Executable is the running program.
 	Executable string
-	// Enrollment is nil for a host that is enrolled later. Its keys, or TrustKeys,
-	// verify Package.
+	// Enrollment is nil for a host that is enrolled later. Its root or keys verify Package,
+	// or else TrustRoot or TrustKeys do, with the signed metadata or signatures that lie
+	// beside Package.
 	Enrollment *Enrollment
+	TrustRoot  string
 	TrustKeys  []string
 	// Services is nil if the agent is not installed as a service.
 	Services Services
@@ -230,7 +233,7 @@ func (i Installation) place(ctx context.Context, s *enrollmentSession, system sy
 	if i.Package == "" {
 		return i.copyRunning(ctx)
 	}
-	authority, err := i.authority(s)
+	authority, err := i.authority(ctx, s)
 	if err != nil {
 		return manifest.Package{}, err
 	}
@@ -238,7 +241,7 @@ func (i Installation) place(ctx context.Context, s *enrollmentSession, system sy
 	if err != nil {
 		return manifest.Package{}, err
 	}
-	p, err := i.unpackCopy(ctx, authority, archive)
+	p, err := i.unpackCopy(ctx, s, authority, archive)
 	return p, errors.Join(err, i.Disk.RemoveAll(opInstall, filepath.Dir(archive)))
 }
 
@@ -267,8 +270,8 @@ func (i Installation) copyPackage(ctx context.Context) (string, error) {
 	return name, errors.Join(err, to.Close())
 }
 
-func (i Installation) unpackCopy(ctx context.Context, authority trust.Authority, archive string) (manifest.Package, error) {
-	expect, err := i.expect(ctx, authority)
+func (i Installation) unpackCopy(ctx context.Context, s *enrollmentSession, authority trust.Authority, archive string) (manifest.Package, error) {
+	expect, err := i.expect(ctx, s, authority)
 	if err != nil {
 		return manifest.Package{}, err
 	}
@@ -287,23 +290,53 @@ func (i Installation) unpackCopy(ctx context.Context, authority trust.Authority,
 }
 
 // authority returns the authority that verifies the package: the one of the enrolment, or
-// the keys for this package alone.
-func (i Installation) authority(s *enrollmentSession) (trust.Authority, error) {
-	if s != nil {
+// the root that is pinned here until the host is enrolled.
+func (i Installation) authority(ctx context.Context, s *enrollmentSession) (trust.Authority, error) {
+	switch {
+	case s != nil:
 		return s.pin(i.Disk, i.Top)
+	case i.TrustRoot == "":
+		return ParseKeys(i.TrustKeys)
 	}
-	return ParseKeys(i.TrustKeys)
+	root, err := readRoot(ctx, i.beside, i.TrustRoot)
+	if err == nil {
+		err = tuf.Pin(i.Disk, layout.Path(i.Top, layout.TrustDir), root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--trust-root: %w", i.explainMetadata(err))
+	}
+	return &tuf.Client{Disk: i.Disk, Dir: layout.Path(i.Top, layout.TrustDir)}, nil
 }
 
 // expect returns what the publishers say about the package.
-func (i Installation) expect(ctx context.Context, authority trust.Authority) (*trust.Expectation, error) {
-	return authority.Expect(ctx, filepath.Base(i.Package), func(_ context.Context, name string) ([]byte, error) {
-		data, err := i.Disk.ReadFile(opInstall, filepath.Join(filepath.Dir(i.Package), name))
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: a package's signature lies beside it; make one with `muster package sign`", err)
-		}
-		return data, err
-	})
+func (i Installation) expect(ctx context.Context, s *enrollmentSession, authority trust.Authority) (*trust.Expectation, error) {
+	expect, err := authority.Expect(ctx, filepath.Base(i.Package), i.beside)
+	switch {
+	case err != nil && s == nil:
+		err = i.explainMetadata(err)
+	case err != nil && s.isAdminPort(ctx):
+		err = s.wrongPort()
+	}
+	return expect, err
+}
+
+// explainMetadata says what mends the signed metadata beside the package.
+func (i Installation) explainMetadata(err error) error {
+	if errors.Is(err, tuf.ErrNotServed) || errors.Is(err, tuf.ErrExpired) && errors.Is(err, trust.ErrTransient) {
+		return fmt.Errorf("%w; this host has no server yet, so %s must hold a copy of the signed metadata that is less than a day old: make it again with `muster package keys mirror`, and copy its files there",
+			err, filepath.Dir(i.Package))
+	}
+	return err
+}
+
+// beside reads a file from beside the package.
+func (i Installation) beside(_ context.Context, name string, limit int64) ([]byte, error) {
+	f, err := i.Disk.OpenFile(opInstall, filepath.Join(filepath.Dir(i.Package), name), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	return data, errors.Join(err, f.Close())
 }
 
 // copyRunning copies the version that the running program belongs to.

@@ -34,7 +34,7 @@ func TestAgentOnAnotherMachineDoesWhatItsSettingsSay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, p := fakeserver.New(t), newPublisher(t)
 			top, token := t.TempDir(), filepath.Join(t.TempDir(), "token")
-			e := Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}}
+			e := Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustRoot: p.root}
 			if c.tries == 2 {
 				loseAnswers(s, 1, 2) // the first is that of the original
 			}
@@ -51,7 +51,7 @@ func TestAgentOnAnotherMachineDoesWhatItsSettingsSay(t *testing.T) {
 				t.Fatal(err)
 			}
 			id, err := identity.Load(disk.OS{}, top)
-			if err != nil || id.AgentID != c.agent || id.MachineID != c.recorded || id.TrustedKeys[0] != p.pub.String() || id.CAFingerprint != s.CAPin {
+			if err != nil || id.AgentID != c.agent || id.MachineID != c.recorded || id.CAFingerprint != s.CAPin {
 				t.Errorf("the identity is %+v, %v", id, err)
 			}
 			if _, err := os.Stat(layout.Path(top, layout.EnrollmentFile)); !errors.Is(err, fs.ErrNotExist) {

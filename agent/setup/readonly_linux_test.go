@@ -31,7 +31,7 @@ func TestInstallOnAReadOnlyDisk(t *testing.T) {
 	p := newPublisher(t)
 	archive := p.pack(t, runtime.GOOS, "")
 	for _, top := range []string{mount, filepath.Join(mount, "muster")} {
-		i := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: archive, TrustKeys: []string{p.pub.String()}}
+		i := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: archive, TrustRoot: p.root}
 		_, err := i.Run(t.Context())
 		if err == nil {
 			t.Fatalf("it was installed in %s", top)
@@ -64,7 +64,7 @@ func TestInstallWhereNoProgramMayBeStarted(t *testing.T) {
 		}
 	}()
 	p := newPublisher(t)
-	i := Installation{Disk: disk.OS{}, Top: filepath.Join(mount, "muster"), UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustKeys: []string{p.pub.String()}}
+	i := Installation{Disk: disk.OS{}, Top: filepath.Join(mount, "muster"), UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustRoot: p.root}
 	_, err := i.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "--top: no program may be started from "+mount) || !strings.Contains(err.Error(), "mount -o remount,exec "+mount) {
 		t.Errorf("got %v", err)

@@ -3,7 +3,6 @@ package setup
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -23,25 +22,30 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 )
 
-// publisher builds signed packages.
+// publisher builds signed packages. Its servers have no signed metadata, so a copy lies
+// beside the packages.
 type publisher struct {
-	pub trust.PublicKey
-	key trust.PrivateKey
+	*tuftest.Repo
+	root string // file name
 }
 
 func newPublisher(t *testing.T) publisher {
 	t.Helper()
-	pub, key, err := trust.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return publisher{pub, key}
+	return publisherOf(t, tuftest.New(t))
+}
+
+func publisherOf(t *testing.T, r *tuftest.Repo) publisher {
+	t.Helper()
+	dir := t.TempDir()
+	r.Copy(dir)
+	return publisher{r, filepath.Join(dir, "1.root.json")}
 }
 
 // pack signs a package whose programs hold their name and content.
@@ -61,15 +65,11 @@ func (p publisher) pack(t *testing.T, goos, content string) string {
 		t.Fatal(err)
 	}
 	archive := filepath.Join(dir, manifest.ArchiveName("1.0.0", goos, runtime.GOARCH, "tar.gz"))
-	sig, err := p.key.Sign(filepath.Base(archive), bytes.NewReader(buf.Bytes()))
-	if err != nil {
+	if err := os.WriteFile(archive, buf.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for file, data := range map[string][]byte{archive: buf.Bytes(), archive + trust.SignatureSuffix: sig} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.SignFile(archive)
+	p.Copy(dir)
 	return archive
 }
 
@@ -101,7 +101,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	top := filepath.Join(t.TempDir(), "h")
 	i := Installation{
 		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
-		Enrollment: &Enrollment{URL: s.URL + "/", Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
+		Enrollment: &Enrollment{URL: s.URL + "/", Token: fakeserver.Token, CAPin: s.CAPin, TrustRoot: p.root},
 	}
 	done, err := i.Run(context.Background())
 	if err != nil {
@@ -109,7 +109,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	}
 	id, err := identity.Load(disk.OS{}, top)
 	if err != nil || id.AgentID != "agent-1" || id.ServerURL != s.URL || id.CAFingerprint != s.CAPin ||
-		!strings.Contains(id.CAPEM, "BEGIN CERTIFICATE") || !slices.Equal(id.TrustedKeys, []string{p.pub.String()}) {
+		!strings.Contains(id.CAPEM, "BEGIN CERTIFICATE") {
 		t.Errorf("identity %+v, %v", id, err)
 	}
 	if done.Version.Version != "1.0.0" || done.Service != "muster-test" {
@@ -191,19 +191,25 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 		{"no token", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "" }, "MUSTER_ENROLLMENT_TOKEN"},
 		{"wrong CA", func(t *testing.T, i *Installation, _ *manager) { i.Enrollment.CAPin = fakeserver.New(t).CAPin }, "compare --ca-pin"},
 		{"pin that is none", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.CAPin = "abc" }, "64 hexadecimal digits"},
-		{"no publisher", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.TrustKeys = nil }, "could never upgrade"},
+		{"no publisher", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.TrustRoot = "" }, "could never upgrade"},
 		{"another publisher", func(t *testing.T, i *Installation, _ *manager) {
-			i.Enrollment.TrustKeys = []string{newPublisher(t).pub.String()}
-		}, trust.ErrUntrustedKey.Error()},
+			i.Enrollment.TrustRoot = newPublisher(t).root
+		}, "0 of 1 signatures by the keys of root 1"},
 		{"key in the clear", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "http://fleet.example.com:8220" }, "use https"},
 		{"nobody listens", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "https://127.0.0.1:1" }, "nothing listens there"},
-		{"no signature", func(t *testing.T, i *Installation, _ *manager) {
-			if err := os.Remove(i.Package + trust.SignatureSuffix); err != nil {
+		{"a root that a Fleet Server lacks", func(_ *testing.T, i *Installation, _ *manager) {
+			i.Enrollment.TrustRoot = p.TrustRoot()
+		}, "pass the publishers' root file itself"},
+		{"no signed metadata", func(t *testing.T, i *Installation, _ *manager) {
+			if err := os.Remove(filepath.Join(filepath.Dir(i.Package), tuf.TimestampFile)); err != nil {
 				t.Fatal(err)
 			}
-		}, "muster package sign"},
+		}, "muster package keys mirror"},
 		{"a component's package", func(t *testing.T, i *Installation, _ *manager) {
-			i.Package = fakepkg.SignedComponent(t, t.TempDir(), p.key, fakepkg.Component("web"), "1.0.0", map[string]string{"bin/web": "", "conf/web.conf": ""})
+			c := fakepkg.DescribeComponent(fakepkg.Component("web"), "1.0.0")
+			i.Package = fakepkg.Write(t, t.TempDir(), c.ArchiveName("tar.gz"), fakepkg.SoundComponent(t, c))
+			p.SignFile(i.Package)
+			p.Copy(filepath.Dir(i.Package))
 		}, "one of component web, want an agent's"},
 		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9", "") }, "package is for plan9"},
 		{"no package", func(t *testing.T, i *Installation, _ *manager) {
@@ -216,7 +222,7 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 			top := filepath.Join(t.TempDir(), "h")
 			i := Installation{
 				Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
-				Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
+				Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustRoot: p.root},
 			}
 			c.spoil(t, &i, m)
 			_, err := i.Run(context.Background())
@@ -258,7 +264,7 @@ func TestLostAnswersAreFollowedByTheSameEnrollmentID(t *testing.T) {
 	top := filepath.Join(t.TempDir(), "h")
 	i := Installation{
 		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), Services: m,
-		Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
+		Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustRoot: p.root},
 	}
 	loseAnswers(s, 0, 2)
 	for range 2 {
@@ -337,7 +343,7 @@ func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(top, "thesis.txt"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustKeys: []string{p.pub.String()}}.Run(context.Background())
+	_, err := Installation{Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustRoot: p.root}.Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "thesis.txt") {
 		t.Errorf("error %v", err)
 	}
@@ -349,7 +355,7 @@ func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 func TestInstallFromTheUnpackedPackage(t *testing.T) {
 	p := newPublisher(t)
 	first := filepath.Join(t.TempDir(), "h")
-	i := Installation{Disk: disk.OS{}, Top: first, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustKeys: []string{p.pub.String()}}
+	i := Installation{Disk: disk.OS{}, Top: first, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustRoot: p.root}
 	if _, err := i.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +406,7 @@ func TestInstallUnpacksTheFileThatItHasVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.evil = evil
-	i := Installation{Disk: d, Top: top, UnsafeTop: true, Package: d.archive, TrustKeys: []string{p.pub.String()}}
+	i := Installation{Disk: d, Top: top, UnsafeTop: true, Package: d.archive, TrustRoot: p.root}
 	if _, err := i.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func newSystem(t *testing.T) layout.System {
 	s := layout.System{Prefix: filepath.Join(dir, "usr"), SysConfDir: filepath.Join(dir, "etc"), LocalStateDir: filepath.Join(dir, "var")}
 	p := newPublisher(t)
 	unpacked := filepath.Join(t.TempDir(), "h")
-	i := Installation{Disk: disk.OS{}, Top: unpacked, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustKeys: []string{p.pub.String()}}
+	i := Installation{Disk: disk.OS{}, Top: unpacked, UnsafeTop: true, Package: p.pack(t, runtime.GOOS, ""), TrustRoot: p.root}
 	if _, err := i.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -188,8 +189,11 @@ func (w *work) useOnHost(ctx context.Context) error {
 // Expect returns what the trusted publishers say about an archive. sourceURI is the source
 // that the order names, or empty.
 func (e *Executor) Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error) {
-	return e.Trust.Expect(ctx, archive, func(ctx context.Context, name string) ([]byte, error) {
-		data, err := e.Downloader.Small(ctx, e.urls(name, sourceURI))
+	return e.Trust.Expect(ctx, archive, func(ctx context.Context, name string, limit int64) ([]byte, error) {
+		data, err := e.Downloader.Small(ctx, e.urls(name, sourceURI), limit)
+		if errors.Is(err, download.ErrNotFound) && !download.Transient(err) {
+			err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+		}
 		return data, transientLink(err)
 	})
 }

@@ -48,7 +48,7 @@ const (
 // download.Fetcher.
 type Downloader interface {
 	Stat(ctx context.Context, urls []string) (download.Info, error)
-	Small(ctx context.Context, urls []string) ([]byte, error)
+	Small(ctx context.Context, urls []string, limit int64) ([]byte, error)
 	// CheckNamed returns an error unless the server may name uri as a source.
 	CheckNamed(uri string) error
 	Fetch(ctx context.Context, urls []string, dir, name string, want download.Want, report func(download.Progress)) error

@@ -7,14 +7,17 @@ import (
 	"io"
 )
 
-// Fetch returns a small file from beside the archive at its source, by name.
-type Fetch func(ctx context.Context, name string) ([]byte, error)
+// Fetch returns a small file of a source by its name. It reads at most max bytes, and for
+// a longer file returns an error or those bytes. An error that wraps fs.ErrNotExist means
+// that the source certainly has no such file; any other error leaves that open.
+type Fetch func(ctx context.Context, name string, max int64) ([]byte, error)
 
 // Authority states the size and digest an archive must have, before the archive
 // is downloaded.
 type Authority interface {
 	// Expect returns what the trusted publishers say about the archive called
-	// fileName. Any error means that the archive must not be installed.
+	// fileName. beside fetches files from beside the archive, and may be nil. Any error
+	// means that the archive must not be installed.
 	Expect(ctx context.Context, fileName string, beside Fetch) (*Expectation, error)
 	// Floor returns the lowest full version of a component, or with an empty name, of the
 	// agent, that the publishers let the server move a host to, or "": the current one, or
@@ -53,7 +56,7 @@ func (r Keyring) Expect(ctx context.Context, fileName string, beside Fetch) (*Ex
 	if len(r) == 0 {
 		return nil, ErrNoKeys
 	}
-	signature, err := beside(ctx, fileName+SignatureSuffix)
+	signature, err := beside(ctx, fileName+SignatureSuffix, MaxSignatureSize)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func TestStolenServerCannotPassOneSignedPackageForAnother(t *testing.T) {
 	}
 	for _, asked := range names {
 		for _, given := range names {
-			expect, err := v.ring.Expect(t.Context(), asked, func(_ context.Context, beside string) ([]byte, error) {
+			expect, err := v.ring.Expect(t.Context(), asked, func(_ context.Context, beside string, _ int64) ([]byte, error) {
 				return served[strings.Replace(beside, asked, given, 1)], nil
 			})
 			if err == nil {

@@ -18,16 +18,16 @@ import (
 )
 
 // Fetch returns one file of the repository by its name, such as "timestamp.json" or
-// "3.targets.json". It reads at most max bytes, and for a longer file returns an
-// error or those bytes. An error that wraps fs.ErrNotExist means that the source
-// certainly has no such file; any other error leaves that open.
-type Fetch func(ctx context.Context, name string, max int64) ([]byte, error)
+// "3.targets.json".
+type Fetch = trust.Fetch
 
 // Client verifies a repository on behalf of an agent. Dir holds the files it has
 // verified and the root that [Pin] pinned; nothing else writes there.
 type Client struct {
-	Disk  disk.Disk
-	Dir   string // absolute
+	Disk disk.Disk
+	Dir  string // absolute
+	// Fetch fetches from the server. If it is nil, or the server has no signed metadata,
+	// as a Fleet Server has none, they are fetched from beside the archive.
 	Fetch Fetch
 	Now   func() time.Time // nil is time.Now
 	Log   *slog.Logger     // nil logs nothing
@@ -41,10 +41,34 @@ func (c *Client) local() local {
 	return local{c.Disk, c.Dir, cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
 }
 
-// refresh updates the trusted files by the specification's client workflow. It
+// errNoMetadata is returned for a source without a timestamp, and so without signed
+// metadata.
+var errNoMetadata = errors.New("the source has no signed metadata")
+
+// refresh updates the trusted files from the server, or from beside an archive if the
+// server has none. Both are verified alike.
+func (c *Client) refresh(ctx context.Context, beside Fetch) (*chain, error) {
+	switch {
+	case c.Fetch == nil && beside == nil:
+		return nil, errNoMetadata
+	case c.Fetch == nil:
+		return c.refreshFrom(ctx, beside)
+	}
+	ch, err := c.refreshFrom(ctx, c.Fetch)
+	if beside == nil || !errors.Is(err, errNoMetadata) {
+		return ch, err
+	}
+	ch, besideErr := c.refreshFrom(ctx, beside)
+	if errors.Is(besideErr, errNoMetadata) {
+		return nil, err
+	}
+	return ch, besideErr
+}
+
+// refreshFrom updates the trusted files by the specification's client workflow. It
 // stores each file as soon as it is verified, so that no source can go back to an
 // older version later.
-func (c *Client) refresh(ctx context.Context) (*chain, error) {
+func (c *Client) refreshFrom(ctx context.Context, get Fetch) (*chain, error) {
 	now := time.Now
 	if c.Now != nil {
 		now = c.Now
@@ -58,20 +82,20 @@ func (c *Client) refresh(ctx context.Context) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context, *chain, local) error{
-		c.followRoots, c.followTimestamp, c.followSnapshot, c.followTargets,
+	for _, step := range []func(context.Context, Fetch, *chain, local) error{
+		followRoots, followTimestamp, followSnapshot, followTargets,
 	} {
-		if err := step(ctx, ch, l); err != nil {
+		if err := step(ctx, get, ch, l); err != nil {
 			return nil, err
 		}
 	}
 	return ch, nil
 }
 
-func (c *Client) followRoots(ctx context.Context, ch *chain, l local) error {
+func followRoots(ctx context.Context, get Fetch, ch *chain, l local) error {
 	for range MaxRootRotations {
 		next := FileName(RoleRoot, ch.rootType().Version+1)
-		data, err := c.fetch(ctx, next, MaxRootSize)
+		data, err := fetch(ctx, get, next, MaxRootSize)
 		if errors.Is(err, ErrNotServed) {
 			return ch.expired()
 		}
@@ -99,16 +123,16 @@ func (c *Client) followRoots(ctx context.Context, ch *chain, l local) error {
 	return ErrUnfinished
 }
 
-func (c *Client) followTimestamp(ctx context.Context, ch *chain, l local) error {
+func followTimestamp(ctx context.Context, get Fetch, ch *chain, l local) error {
 	if known := l.read(RoleTimestamp); known != nil {
 		// Even an expired timestamp detects one that is older still.
 		if _, err := ch.timestamp(known); err != nil && !errors.Is(err, ErrExpired) {
 			l.logDamaged(RoleTimestamp, err)
 		}
 	}
-	data, err := c.fetch(ctx, TimestampFile, MaxOnlineSize)
+	data, err := fetch(ctx, get, TimestampFile, MaxOnlineSize)
 	if errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("%w: no package has been published with signed metadata yet, or the server is not Muster's; enrol this host there with --trust-key, which needs only the signatures beside the packages", err)
+		return fmt.Errorf("%w: %w: no package has been published with signed metadata yet, or the server is not Muster's: put the metadata beside the packages there with `muster package keys mirror`", errNoMetadata, err)
 	}
 	if err != nil {
 		return err
@@ -120,7 +144,7 @@ func (c *Client) followTimestamp(ctx context.Context, ch *chain, l local) error 
 	return l.write(RoleTimestamp, data)
 }
 
-func (c *Client) followSnapshot(ctx context.Context, ch *chain, l local) error {
+func followSnapshot(ctx context.Context, get Fetch, ch *chain, l local) error {
 	if known := l.read(RoleSnapshot); known != nil {
 		err := ch.snapshot(known, true)
 		if err == nil {
@@ -130,7 +154,7 @@ func (c *Client) followSnapshot(ctx context.Context, ch *chain, l local) error {
 			l.logDamaged(RoleSnapshot, err)
 		}
 	}
-	data, err := c.fetchNamed(ctx, RoleSnapshot, ch.snapshotMeta())
+	data, err := fetchNamed(ctx, get, RoleSnapshot, ch.snapshotMeta())
 	if err != nil {
 		return err
 	}
@@ -140,12 +164,12 @@ func (c *Client) followSnapshot(ctx context.Context, ch *chain, l local) error {
 	return l.write(RoleSnapshot, data)
 }
 
-func (c *Client) followTargets(ctx context.Context, ch *chain, l local) error {
+func followTargets(ctx context.Context, get Fetch, ch *chain, l local) error {
 	// A local file that the snapshot does not name is an older version.
 	if known := l.read(RoleTargets); known != nil && ch.targets(known) == nil {
 		return nil
 	}
-	data, err := c.fetchNamed(ctx, RoleTargets, ch.targetsMeta())
+	data, err := fetchNamed(ctx, get, RoleTargets, ch.targetsMeta())
 	if err != nil {
 		return err
 	}
@@ -159,16 +183,12 @@ func (c *Client) followTargets(ctx context.Context, ch *chain, l local) error {
 	return nil
 }
 
-func (c *Client) fetchNamed(ctx context.Context, role Role, meta *metadata.MetaFiles) ([]byte, error) {
+func fetchNamed(ctx context.Context, get Fetch, role Role, meta *metadata.MetaFiles) ([]byte, error) {
 	limit := MaxSize(role)
 	if meta.Length > 0 {
 		limit = meta.Length
 	}
-	return c.fetch(ctx, FileName(role, meta.Version), limit)
-}
-
-func (c *Client) fetch(ctx context.Context, name string, limit int64) ([]byte, error) {
-	return fetch(ctx, c.Fetch, name, limit)
+	return fetch(ctx, get, FileName(role, meta.Version), limit)
 }
 
 // fetch bounds both the size and the duration of a fetch: the source is not

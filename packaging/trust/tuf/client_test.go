@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,44 @@ func (h *host) mustRefuse(name string, kind error, says ...string) {
 		if !strings.Contains(err.Error(), s) {
 			h.t.Errorf("%q does not say %q", err, s)
 		}
+	}
+}
+
+// Where the server has no signed metadata, as a Fleet Server, or there is no server, they are
+// beside the archive.
+func TestMetadataBesideTheArchiveReplaceThoseThatTheServerLacks(t *testing.T) {
+	server, mirror := tuftest.New(t), tuftest.New(t)
+	name := mirror.Release("1.1.0", "archive")
+	h := newHost(t, mirror)
+	errAway := errors.New("no route to host")
+	none := func(_ context.Context, name string, _ int64) ([]byte, error) { return nil, fs.ErrNotExist }
+	away := func(context.Context, string, int64) ([]byte, error) { return nil, errAway }
+	for _, c := range []struct {
+		name           string
+		server, beside tuf.Fetch
+		is             error // nil: the archive is expected
+	}{
+		{"no server", nil, mirror.Fetch, nil},
+		{"a server without metadata", none, mirror.Fetch, nil},
+		{"a server with metadata", mirror.Fetch, away, nil},
+		{"metadata nowhere", none, none, tuf.ErrNotServed},
+		{"metadata nowhere, and no server", nil, none, tuf.ErrNotServed},
+		{"a server that is away", away, mirror.Fetch, errAway},
+		{"a mirror that is away", none, away, errAway},
+		{"another publisher's server", server.Fetch, server.Fetch, tuf.ErrNotServed},
+		{"another publisher's mirror", none, func(ctx context.Context, name string, limit int64) ([]byte, error) {
+			server.Release("9.9.9", "evil")
+			return server.Fetch(ctx, name, limit)
+		}, tuf.ErrThreshold},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := h.clone().client()
+			client.Fetch = c.server
+			e, err := client.Expect(t.Context(), name, c.beside)
+			if !errors.Is(err, c.is) || c.is == nil && (err != nil || e.Size != 7) {
+				t.Errorf("got %+v, %v", e, err)
+			}
+		})
 	}
 }
 

@@ -15,12 +15,11 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
-// Expect implements [trust.Authority] from the repository's current targets. It
-// fetches nothing from beside the archive.
-func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*trust.Expectation, error) {
+// Expect implements [trust.Authority] from the repository's current targets.
+func (c *Client) Expect(ctx context.Context, fileName string, beside trust.Fetch) (*trust.Expectation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ch, err := c.refresh(ctx)
+	ch, err := c.refresh(ctx, beside)
 	if err != nil {
 		return nil, fmt.Errorf("%s may not be installed: %w", fileName, err)
 	}
@@ -28,18 +27,23 @@ func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*t
 	if err != nil {
 		return nil, err
 	}
-	target, err := signed.find(fileName)
+	return signed.Expect(ch.now, trust.Statement{
+		KeyID: shortIDs(ch.signers()), FileName: fileName,
+		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(signed.Version), number(ch.rootType().Version), labels(ch.signers())),
+	})
+}
+
+// Expect returns what the targets say about the archive that statement names. The caller has
+// verified the targets.
+func (c Contents) Expect(now time.Time, statement trust.Statement) (*trust.Expectation, error) {
+	target, err := c.find(statement.FileName)
 	if err != nil {
 		return nil, err
 	}
-	limits := signed.LimitsOf(target.Component)
-	statement := trust.Statement{
-		KeyID: shortIDs(ch.signers()), FileName: fileName,
-		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(signed.Version), number(ch.rootType().Version), labels(ch.signers())),
-	}
+	limits := c.LimitsOf(target.Component)
 	return &trust.Expectation{
 		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Archive: "sha512:" + target.SHA512, Floor: limits.Floor,
-		Downgrade: limits.AllowsDowngrade(target.Version, ch.now),
+		Downgrade: limits.AllowsDowngrade(target.Version, now),
 		Verify: func(archive io.Reader) (trust.Statement, error) {
 			if err := target.verify(archive); err != nil {
 				return trust.Statement{}, err
@@ -60,7 +64,7 @@ func (c *Client) Floor(ctx context.Context, component string) string {
 	ctx, cancel := context.WithTimeout(ctx, floorTimeout)
 	defer cancel()
 	l := c.local()
-	ch, err := c.refresh(ctx)
+	ch, err := c.refresh(ctx, nil)
 	if err == nil {
 		if signed, cerr := contents(ch.targetsType()); cerr == nil {
 			return signed.LimitsOf(component).Floor

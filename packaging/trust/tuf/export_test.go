@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
-	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/cjson"
 )
@@ -31,9 +30,6 @@ func Forge(file []byte, keys ...PrivateKey) ([]byte, error) {
 	}
 	return json.Marshal(f)
 }
-
-// Walk verifies the repository as an agent does.
-func (r Repository) Walk(now time.Time) error { return r.walk(now) }
 
 // EncryptCheaply is EncryptPrivateKey at a low cost.
 func EncryptCheaply(password string, k PrivateKey) ([]byte, error) { return lock(password, k, 4) }

@@ -102,7 +102,7 @@ func TestSignedInvalidFilesCrashNeitherAgentNorServer(t *testing.T) {
 		case "timestamp":
 			state.Timestamp = bad
 		}
-		_ = state.Walk(repo.Now)
+		_ = state.Verify(repo.Now)
 		for _, look := range []func() error{
 			func() error { _, err := tuf.Inspect(bad); return err },
 			func() error { _, err := tuf.Signatures(bad, repo.State.Root()); return err },
@@ -117,7 +117,7 @@ func TestSignedInvalidFilesCrashNeitherAgentNorServer(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if err := signed.Walk(repo.Now); err != nil {
+			if err := signed.Verify(repo.Now); err != nil {
 				t.Fatalf("the server publishes what agents refuse: %v\n%s", err, bad)
 			}
 		}

@@ -132,11 +132,10 @@ func metaFile(version int64, data []byte) *metadata.MetaFiles {
 	return &metadata.MetaFiles{Version: version, Length: int64(len(data)), Hashes: metadata.Hashes{hashName: sum[:]}}
 }
 
-// check verifies the whole repository as an agent that trusts its oldest root. It
-// tolerates an expired offline role: the server goes on renewing the online roles,
+// check is [Repository.Verify], but tolerates an expired offline role: the server goes on renewing the online roles,
 // so that agents report the role that people must sign.
 func (r Repository) check(now time.Time) error {
-	err := r.walk(now)
+	err := r.Verify(now)
 	var expired *ExpiredError
 	if errors.As(err, &expired) && expired.Role.Offline() {
 		return nil
@@ -144,7 +143,9 @@ func (r Repository) check(now time.Time) error {
 	return err
 }
 
-func (r Repository) walk(now time.Time) error {
+// Verify verifies the whole repository as an agent that trusts its oldest root. The
+// repository must be complete.
+func (r Repository) Verify(now time.Time) error {
 	c, err := startChain(r.Roots[0], now)
 	if err != nil {
 		return err

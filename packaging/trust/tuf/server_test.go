@@ -122,7 +122,7 @@ func TestOnlineFilesNeverExpireBeforeRenewal(t *testing.T) {
 		// Signing is late by up to three days.
 		repo.Now = next.Add(time.Duration(random.Int64N(int64(3 * 24 * time.Hour))))
 		repo.Resign()
-		if err := repo.State.Walk(repo.Now.Add(tuf.TimestampLife - 2*time.Second)); err != nil {
+		if err := repo.State.Verify(repo.Now.Add(tuf.TimestampLife - 2*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		if versionOf(t, repo.State.Timestamp) <= versionOf(t, before.Timestamp) {

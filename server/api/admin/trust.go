@@ -30,7 +30,7 @@ func (h *Handlers) listTrustFiles(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := tuf.Changes(tuf.Repository{}, tuf.Repository{Roots: view.Roots, Targets: view.Targets})
+	all, err := tuf.Changes(tuf.Repository{}, view.Repository)
 	if err != nil {
 		return err
 	}

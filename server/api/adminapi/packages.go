@@ -84,7 +84,7 @@ var (
 	ListTrustFiles = op[None, TrustFileList](Call{
 		ID: "listTrustFiles", Method: http.MethodGet, Path: "/api/v1/trust/files",
 		Area: AreaPackages, Permission: "trust.read",
-		Summary: "List all roots and the newest targets file",
+		Summary: "List all roots and the newest of each other signed file",
 		Answer:  "The files",
 	})
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
@@ -35,8 +36,10 @@ func (f *fakeServer) Files(context.Context) ([][]byte, error) {
 		return f.offered, f.down
 	}
 	files := append([][]byte{}, f.state.Roots...)
-	if f.state.Targets != nil {
-		files = append(files, f.state.Targets)
+	for _, data := range [][]byte{f.state.Targets, f.state.Snapshot, f.state.Timestamp} {
+		if data != nil {
+			files = append(files, data)
+		}
 	}
 	return files, f.down
 }
@@ -146,6 +149,65 @@ func TestPrivateKeysNeedAPassword(t *testing.T) {
 	p.says(p.run("add", archive, "--targets-key", "tina.key", "--password-file", "password.txt"), "published 1.targets.json")
 	p.refuses([]string{"1.root.json exists", "never overwritten"}, "keys", "init", "--no-password")
 	p.refuses([]string{"exclude each other"}, "keys", "generate", "--key", "x.key", "--no-password", "--password-file", "password.txt")
+}
+
+// A host verifies the folder that keys mirror has written, as a source without a server.
+func TestMirrorIsACopyThatHostsAccept(t *testing.T) {
+	p := newPublisher(t)
+	p.refuses([]string{"--out is missing"}, "keys", "mirror")
+	p.run("keys", "init", "--no-password")
+	p.refuses([]string{"keys publish"}, "keys", "mirror", "--out", "copy")
+	p.run("add", p.archive("1.1.0"), "--targets-key", "targets-1.key")
+	p.run("keys", "generate", "--key", "online.key", "--name", "here", "--no-password")
+	p.refuses([]string{"does not hold the key", "server ("}, "keys", "mirror", "--out", "copy", "--online-key", "online.key")
+	if _, err := os.Lstat("copy"); err == nil {
+		t.Error("what was refused has written something")
+	}
+	// accepts verifies a version with the copy alone.
+	accepts := func(version string) {
+		t.Helper()
+		pinned, err := os.ReadFile("1.root.json")
+		dir := t.TempDir()
+		if err == nil {
+			err = tuf.Pin(disk.OS{}, dir, pinned)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &tuf.Client{Disk: disk.OS{}, Dir: dir}
+		expect, err := client.Expect(t.Context(), "muster-agent-"+version+"-linux-amd64.tar.gz", func(_ context.Context, name string, _ int64) ([]byte, error) {
+			return os.ReadFile(filepath.Join("copy", name))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		archive, err := os.Open(filepath.Join(p.dir, "muster-agent-"+version+"-linux-amd64.tar.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer archive.Close()
+		if _, err := expect.Verify(archive); err != nil {
+			t.Error(err)
+		}
+	}
+	p.says(p.run("keys", "mirror", "--out", "copy"), "1.root.json", "1.targets.json", "snapshot.json", tuf.TimestampFile)
+	accepts("1.1.0")
+
+	// The next root names a key that is on no server, and the server is gone.
+	p.run("keys", "rotate", "--key", "root-1.key", "--online-key", "online.pub")
+	p.server.down = errors.New("no route to host")
+	p.run("add", p.archive("1.2.0"), "--targets-key", "targets-1.key", "--offline")
+	p.refuses([]string{"no route to host"}, "keys", "mirror", "--out", "copy")
+	p.run("keys", "mirror", "--out", "copy", "--online-key", "online.key")
+	accepts("1.2.0")
+
+	// A server that offers what its publishers have not signed.
+	p.server.down = nil
+	p.refuses([]string{"newest root is not the one in"}, "keys", "mirror", "--out", "copy")
+	stranger := tuftest.New(t)
+	stranger.Release("9.9.9", "evil")
+	p.server.offered = append(stranger.State.Roots, stranger.State.Targets, stranger.State.Snapshot, stranger.State.Timestamp)
+	p.refuses([]string{"newest root is not the one in"}, "keys", "mirror", "--out", "copy")
 }
 
 func TestAddOfflineIsPublishedLater(t *testing.T) {

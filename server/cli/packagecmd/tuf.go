@@ -19,7 +19,7 @@ import (
 type Remote interface {
 	// OnlineKeys returns the server's public keys, the one for new roots first.
 	OnlineKeys(ctx context.Context) ([]tuf.PublicKey, error)
-	// Files returns all roots of the server and its targets file.
+	// Files returns all roots of the server and the newest of its other signed files.
 	Files(ctx context.Context) ([][]byte, error)
 	// Publish uploads signed files, all or none. It returns the digest that new hosts pin.
 	Publish(ctx context.Context, files ...[]byte) (trustRoot string, err error)
@@ -45,7 +45,7 @@ build on the files there and refuse older ones from a server.`,
   muster package keys show --server`,
 	}
 	keys.AddCommand(newKeysInit(remote), newKeysGenerate(), newKeysShow(remote), newKeysSign(), newKeysMerge(),
-		newKeysRotate(remote), newKeysRenew(remote), newKeysPublish(remote), newKeysFetch(remote))
+		newKeysRotate(remote), newKeysRenew(remote), newKeysPublish(remote), newKeysFetch(remote), newKeysMirror(remote))
 	cmd.AddCommand(keys, newAdd(remote), newFloor(remote), newAllowDowngrade(remote))
 }
 

@@ -8,13 +8,18 @@ import (
 	"crypto/rand"
 	"crypto/sha512"
 	"encoding/hex"
+	"errors"
 	"io"
 	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
@@ -29,7 +34,7 @@ type Repo struct {
 	Now                   time.Time
 
 	t  testing.TB
-	mu sync.Mutex
+	mu sync.Mutex // also for the assignment of State
 	// served is what Fetch returns: all that was ever published, or what an
 	// attacker put there.
 	served map[string][]byte
@@ -126,6 +131,49 @@ func (r *Repo) ReleaseComponent(component, version, content string) string {
 	r.t.Helper()
 	return r.release(ComponentArchive(component, version, content))
 }
+
+// archiveName matches the file name of an archive.
+var archiveName = regexp.MustCompile(`^(?:muster-agent|muster-component-(.+?))-([0-9]+\.[0-9]+\.[0-9]+.*)-([a-z0-9]+)-([a-z0-9_]+)\.(tar\.gz|zip)$`)
+
+// Sign signs an archive under its file name and publishes it, in place of an earlier one of
+// that name.
+func (r *Repo) Sign(fileName string, archive []byte) {
+	r.t.Helper()
+	m := archiveName.FindStringSubmatch(fileName)
+	if m == nil {
+		r.t.Fatalf("%s is not the name of an archive", fileName)
+	}
+	target, _ := ComponentArchive(m[1], m[2], string(archive))
+	target.OS, target.Arch, target.Format = m[3], m[4], m[5]
+	r.PublishTargets(func(e *tuf.Edit) error {
+		if err := e.RemoveTarget(fileName); err != nil && !errors.Is(err, tuf.ErrUnknownTarget) {
+			return err
+		}
+		return e.AddTarget(target)
+	})
+	r.Serve(fileName, archive)
+}
+
+// SignFile is [Repo.Sign] for a file.
+func (r *Repo) SignFile(archive string) {
+	r.t.Helper()
+	data, err := os.ReadFile(archive)
+	r.must(err)
+	r.Sign(filepath.Base(archive), data)
+}
+
+// Copy writes the signed metadata into a folder, as `muster package keys mirror` does.
+func (r *Repo) Copy(dir string) {
+	r.t.Helper()
+	files, err := tuf.Changes(tuf.Repository{}, r.State)
+	r.must(err)
+	for _, f := range files {
+		r.must(os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600))
+	}
+}
+
+// TrustRoot returns the digest that hosts pin.
+func (r *Repo) TrustRoot() string { return tuf.Digest(r.State.Root()) }
 
 func (r *Repo) release(target tuf.Target, data []byte) string {
 	r.t.Helper()
@@ -235,6 +283,8 @@ func (r *Repo) install(state tuf.Repository) {
 	for _, f := range changed {
 		r.Serve(f.Name, f.Data)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.State = state
 }
 
@@ -272,6 +322,40 @@ func (r *Repo) Fetch(_ context.Context, name string, _ int64) ([]byte, error) {
 		return nil, &fs.PathError{Op: "fetch", Path: name, Err: fs.ErrNotExist}
 	}
 	return data, nil
+}
+
+// Authority returns an authority that reads the published targets where they are: it writes
+// nothing, and verifies no signature. Tests use it in which hosts need some publisher.
+func (r *Repo) Authority() trust.Authority { return authority{r} }
+
+type authority struct{ repo *Repo }
+
+func (a authority) contents() (tuf.Contents, error) {
+	a.repo.mu.Lock()
+	targets := a.repo.State.Targets
+	a.repo.mu.Unlock()
+	if targets == nil {
+		return tuf.Contents{}, nil
+	}
+	return tuf.ContentsOf(targets)
+}
+
+// Expect implements [trust.Authority].
+func (a authority) Expect(_ context.Context, fileName string, _ trust.Fetch) (*trust.Expectation, error) {
+	c, err := a.contents()
+	if err != nil {
+		return nil, err
+	}
+	return c.Expect(time.Now(), trust.Statement{KeyID: "tuftest", FileName: fileName})
+}
+
+// Floor implements [trust.Authority].
+func (a authority) Floor(_ context.Context, component string) string {
+	c, err := a.contents()
+	if err != nil {
+		return ""
+	}
+	return c.LimitsOf(component).Floor
 }
 
 func (r *Repo) must(err error) {

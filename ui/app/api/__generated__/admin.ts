@@ -1486,7 +1486,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all roots and the newest targets file */
+        /** List all roots and the newest of each other signed file */
         get: operations["listTrustFiles"];
         put?: never;
         /**

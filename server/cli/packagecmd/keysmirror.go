@@ -1,0 +1,132 @@
+package packagecmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+)
+
+// mirrorOptions are the flags of keys mirror.
+type mirrorOptions struct {
+	root, out, onlineKey string
+	password             passwordSource
+}
+
+func newKeysMirror(remote Remote) *cobra.Command {
+	var o mirrorOptions
+	var output string
+	cmd := &cobra.Command{
+		Use:   "mirror --out DIR",
+		Short: "Copy the signed metadata into a folder, for hosts that have no server of Muster's",
+		Long: `Write all files of the signed metadata into a folder, to lie beside the packages: on a medium
+for hosts without a network, which install a package with --trust-root, or on a mirror that
+hosts at a Fleet Server load packages from. The files are verified as hosts verify them.
+
+The server signs every few hours that the files are current. So a copy is good for at most a
+day, and a mirror needs this command several times a day. Without a server of Muster's, pass
+the private key whose public key keys init got with --online-key: it signs here instead.`,
+		Example: `  muster package keys mirror --root release --out /media/stick/packages
+  muster package keys mirror --root release --out /srv/packages --online-key online.key`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			names, err := o.run(cmd, remote)
+			return show(cmd, output, map[string][]string{"files": names}, func(w io.Writer) {
+				for _, name := range names {
+					fmt.Fprintln(w, filepath.Join(o.out, name))
+				}
+			}, err)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.root, "root", ".", "folder of your signed files")
+	f.StringVar(&o.out, "out", "", "folder to write to")
+	f.StringVar(&o.onlineKey, "online-key", "", "private key file that signs snapshot and timestamp, instead of a server")
+	o.password.addFlag(cmd)
+	_ = cmd.MarkFlagDirname("root")
+	_ = cmd.MarkFlagDirname("out")
+	_ = cmd.MarkFlagFilename("online-key", "key")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func (o mirrorOptions) run(cmd *cobra.Command, remote Remote) ([]string, error) {
+	if o.out == "" {
+		return nil, hinted(errors.New("--out is missing"), "muster package keys mirror --out DIR")
+	}
+	s, err := openMetadataDir(o.root)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.requireRoot(); err != nil {
+		return nil, err
+	}
+	repository, err := o.repository(cmd, remote, s)
+	if err != nil {
+		return nil, err
+	}
+	if repository.Targets == nil {
+		return nil, hinted(errors.New("the publishers have signed no package yet"), "muster package push ARCHIVE --targets-key KEY, or add with --offline")
+	}
+	if err := repository.Verify(time.Now()); err != nil {
+		return nil, err
+	}
+	files, err := tuf.Changes(tuf.Repository{}, repository)
+	if err != nil {
+		return nil, err
+	}
+	if err := (disk.OS{}).MkdirAll("mirror", o.out, 0o755); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, f := range files { // the timestamp, which names the others, comes last
+		if err := writeSigned(filepath.Join(o.out, f.Name), f.Data); err != nil {
+			return nil, err
+		}
+		names = append(names, f.Name)
+	}
+	return names, nil
+}
+
+// repository returns the server's files, or those of the folder with snapshot and timestamp
+// signed here.
+func (o mirrorOptions) repository(cmd *cobra.Command, remote Remote, s *metadataDir) (tuf.Repository, error) {
+	if o.onlineKey == "" {
+		return mirrored(cmd.Context(), remote, s)
+	}
+	key, err := readSigner(cmd, o.onlineKey, o.password)
+	if err != nil {
+		return tuf.Repository{}, err
+	}
+	return tuf.Online{key}.Sign(tuf.Repository{Roots: s.roots, Targets: s.targets}, time.Now())
+}
+
+// mirrored returns the server's files. It first updates the folder, which refuses roots and
+// targets that the publishers have not signed. The newest root must be the folder's.
+func mirrored(ctx context.Context, remote Remote, s *metadataDir) (tuf.Repository, error) {
+	files, err := remote.Files(ctx)
+	if err != nil {
+		return tuf.Repository{}, err
+	}
+	fresh, err := s.update(files)
+	if err == nil {
+		err = s.save(fresh)
+	}
+	if err != nil {
+		return tuf.Repository{}, err
+	}
+	repository, err := tuf.NewRepository(files...)
+	if err == nil && !bytes.Equal(repository.Root(), s.root()) {
+		err = hinted(fmt.Errorf("the server's newest root is not the one in %s", s.dir), "muster package keys publish, or check the server's URL")
+	}
+	return repository, err
+}
