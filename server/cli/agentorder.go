@@ -24,10 +24,10 @@ type agentOrder[Preview, Created any] struct {
 	// confirm returns an error if the order is not to be given; nil: it is.
 	confirm func(Preview) error
 	order   func(agents json.RawMessage) (Created, error)
-	// begun says what was ordered, and follow with which command it is followed; empty: it has ended.
+	// begun says what was ordered, and follow with which subcommand it is followed; empty: it has ended.
 	begun  func(Preview, Created) string
 	follow string
-	// wait waits until it has ended, which done then says; nil: the command does not wait.
+	// wait waits until it has ended, which done then says; nil: the subcommand does not wait.
 	wait func(Preview, Created) error
 	done func(Preview, Created) string
 }

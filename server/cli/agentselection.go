@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// agentSelection holds the agents that a command is for: named ones, or a query.
+// agentSelection holds the agents that a subcommand is for: named ones, or a query.
 type agentSelection struct {
 	kuery    string
 	inactive bool

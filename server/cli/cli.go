@@ -1,5 +1,5 @@
 // Package cli is the operator's command line: `muster server` runs a server,
-// every other command talks to the admin API of one.
+// every other subcommand talks to the admin API of one.
 package cli
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )
 
-// Main runs the command in os.Args and returns its exit code: 0 for success, 1 for
-// a failure, 2 for a usage error. Commands that follow a rollout have more codes:
+// Main runs the command line in os.Args and returns its exit code: 0 for success, 1 for
+// a failure, 2 for a usage error. Subcommands that follow a rollout have more codes:
 // see rolloutwait.go.
 func Main(version string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -64,7 +64,7 @@ func Run(ctx context.Context, root *cobra.Command) int {
 
 type usageError struct{ error }
 
-// client holds what all commands share: the server and the output format.
+// client holds what all subcommands share: the server and the output format.
 type client struct {
 	version string
 	server  serverAddress
@@ -105,11 +105,11 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	return root
 }
 
-// moreFormats is the annotation of a command with the formats that it has besides human and
+// moreFormats is the annotation of a subcommand with the formats that it has besides human and
 // json, divided by spaces.
 const moreFormats = "output"
 
-// outputs gives a command more formats of output.
+// outputs gives a subcommand more formats of output.
 func outputs(cmd *cobra.Command, formats ...string) {
 	cmd.Annotations = map[string]string{moreFormats: strings.Join(formats, " ")}
 	cmd.Long = firstOf(cmd.Long, cmd.Short+".") + "\n\nBesides human and json, --output may be " + orWords(formats) + "."
@@ -124,12 +124,12 @@ func orWords(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// formatsOf returns the values of --output that a command has.
+// formatsOf returns the values of --output that a subcommand has.
 func formatsOf(cmd *cobra.Command) []string {
 	return append([]string{"human", "json"}, strings.Fields(cmd.Annotations[moreFormats])...)
 }
 
-// refuseUnknown turns wrong arguments and unknown commands below cmd into usage errors.
+// refuseUnknown turns wrong arguments and unknown subcommands below cmd into usage errors.
 // Cobra alone answers `muster agents lst` with the help text and exit code 0.
 func refuseUnknown(cmd *cobra.Command) {
 	if !cmd.Runnable() {
@@ -138,7 +138,7 @@ func refuseUnknown(cmd *cobra.Command) {
 			if len(args) == 0 {
 				return c.Help()
 			}
-			return &usageError{unknownCommand(c, args[0])}
+			return &usageError{unknownSubcommand(c, args[0])}
 		}
 	} else if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
@@ -153,7 +153,7 @@ func refuseUnknown(cmd *cobra.Command) {
 	}
 }
 
-func unknownCommand(c *cobra.Command, word string) error {
+func unknownSubcommand(c *cobra.Command, word string) error {
 	if c.SuggestionsMinimumDistance <= 0 {
 		c.SuggestionsMinimumDistance = 2 // cobra's own default
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
-// rollbackOrder is an order to roll agents back, or a component of them, as the commands for both
+// rollbackOrder is an order to roll agents back, or a component of them, as the subcommands for both
 // give it.
 type rollbackOrder struct {
 	component string // empty: the agents themselves

@@ -18,7 +18,7 @@ import (
 // drafted is what rollouts and groups have in common: they are created as drafts, previewed, started
 // exactly as previewed, commanded, and followed to an end.
 type drafted[Item, Status, Preview any] struct {
-	noun     string // the commands about it are muster NOUNs
+	noun     string // the subcommands about it are muster NOUNs
 	one      cobra.PositionalArgs
 	complete func(states ...string) cobra.CompletionFunc
 
@@ -39,15 +39,15 @@ type drafted[Item, Status, Preview any] struct {
 	outcome func(got Status, interactive bool) (code int, text string)
 }
 
-// arg is the word for one of them in the usage of a command.
+// arg is the word for one of them in the usage of a subcommand.
 func (d drafted[Item, Status, Preview]) arg() string { return strings.ToUpper(d.noun) }
 
-// command is how one of its commands is called.
+// command is how one of its subcommands is called.
 func (d drafted[Item, Status, Preview]) command(verb, id string) string {
 	return fmt.Sprintf("muster %ss %s %s", d.noun, verb, id)
 }
 
-// of completes a command about one of them that has, unless it says otherwise, no other arguments.
+// of completes a subcommand about one of them that has, unless it says otherwise, no other arguments.
 func (d drafted[Item, Status, Preview]) of(cmd *cobra.Command, states []string) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = d.one
@@ -72,7 +72,7 @@ func commanding[In, Item, Status, Preview any](a *client, d drafted[Item, Status
 	return cmd
 }
 
-// reasoned is a command that takes only a reason.
+// reasoned is a subcommand that takes only a reason.
 type reasoned[Item any] struct {
 	op                adminapi.Operation[adminapi.WhyRequest, Item]
 	name, short, long string
@@ -94,7 +94,7 @@ func newReasoned[Item, Status, Preview any](a *client, d drafted[Item, Status, P
 	}, new(following))
 }
 
-// newExample returns the command that prints a text to start from.
+// newExample returns the subcommand that prints a text to start from.
 func newExample(short, example string, text func() string) *cobra.Command {
 	return &cobra.Command{
 		Use: "example", Short: short, Example: example, Args: noArgs,
@@ -105,7 +105,7 @@ func newExample(short, example string, text func() string) *cobra.Command {
 	}
 }
 
-// showPreview previews a draft and prints the command that starts it.
+// showPreview previews a draft and prints the subcommand that starts it.
 func (d drafted[Item, Status, Preview]) showPreview(a *client, cmd *cobra.Command, id string, print func(io.Writer, Preview)) error {
 	got, err := ask(cmd.Context(), a, d.preview, nil, id)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d drafted[Item, Status, Preview]) showPreview(a *client, cmd *cobra.Comman
 	})
 }
 
-// creating holds the flags of commands that create a draft, and may preview or start it.
+// creating holds the flags of subcommands that create a draft, and may preview or start it.
 type creating struct {
 	starting
 	preview, start bool
@@ -132,7 +132,7 @@ func (c *creating) register(cmd *cobra.Command, noun string) {
 	c.follow.register(f, noun)
 }
 
-// created previews or starts the draft that a command has created, as its flags say, or prints the commands for it.
+// created previews or starts the draft that a subcommand has created, as its flags say, or prints the subcommands for it.
 func (d drafted[Item, Status, Preview]) created(a *client, cmd *cobra.Command, got Item, c *creating) error {
 	id, title, _ := d.named(got)
 	switch {
@@ -146,7 +146,7 @@ func (d drafted[Item, Status, Preview]) created(a *client, cmd *cobra.Command, g
 	})
 }
 
-// starting holds the flags of commands that start a draft.
+// starting holds the flags of subcommands that start a draft.
 type starting struct {
 	req    adminapi.StartRolloutRequest
 	yes    bool
@@ -234,7 +234,7 @@ func (d drafted[Item, Status, Preview]) run(a *client, cmd *cobra.Command, id st
 	})
 }
 
-// Exit codes of commands that follow a rollout, listed in `muster rollouts --help`, and of
+// Exit codes of subcommands that follow a rollout, listed in `muster rollouts --help`, and of
 // `muster wait fleets` and `muster apply --wait`, listed in their help.
 // Scripts depend on them: append only.
 const (
@@ -251,7 +251,7 @@ type exitError struct {
 	error
 }
 
-// following holds the flags of commands that follow a rollout.
+// following holds the flags of subcommands that follow a rollout.
 type following struct {
 	wait    bool
 	timeout time.Duration
@@ -266,7 +266,7 @@ func (f *following) registerTimeout(set *pflag.FlagSet, noun string) {
 	set.DurationVar(&f.timeout, "timeout", 0, "stop following after this time; the "+noun+" continues (default: no limit)")
 }
 
-// showOrFollow prints the result of a command or, with --wait, follows what it is about.
+// showOrFollow prints the result of a subcommand or, with --wait, follows what it is about.
 func (d drafted[Item, Status, Preview]) showOrFollow(a *client, cmd *cobra.Command, got Item, follow following, human func(io.Writer)) error {
 	if !follow.wait {
 		return a.show(cmd.OutOrStdout(), got, human)
@@ -275,7 +275,7 @@ func (d drafted[Item, Status, Preview]) showOrFollow(a *client, cmd *cobra.Comma
 	return d.follow(a, cmd, id, follow, linesOf(cmd.ErrOrStderr(), d.line))
 }
 
-// newWatch returns the command that follows one of them.
+// newWatch returns the subcommand that follows one of them.
 func (d drafted[Item, Status, Preview]) newWatch(a *client, example string, states ...string) *cobra.Command {
 	var follow following
 	cmd := &cobra.Command{

@@ -45,7 +45,7 @@ func (a *client) followEvents(cmd *cobra.Command, last string) error {
 		err := a.readEvents(cmd, &last)
 		switch {
 		case cmd.Context().Err() != nil:
-			return nil // Ctrl-C is the way to end this command
+			return nil // Ctrl-C is the way to end this subcommand
 		case errors.Is(err, errReset):
 			return fmt.Errorf("%w: omit --after to start with the next event", err)
 		case errors.As(err, new(errOutput)), errors.Is(err, bufio.ErrTooLong), isFinal(err):
@@ -87,7 +87,7 @@ func (a *client) readEvents(cmd *cobra.Command, last *string) error {
 	return err
 }
 
-// errOutput is the error of a reader that has gone away, such as the next command of a pipe.
+// errOutput is the error of a reader that has gone away, such as the next program of a pipe.
 type errOutput struct{ error }
 
 func (e errOutput) Unwrap() error { return e.error }

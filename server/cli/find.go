@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
-// things are those of a noun that commands find by a word: an id, the beginning of one, a name or
+// things are those of a noun that subcommands find by a word: an id, the beginning of one, a name or
 // lastThing.
 type things struct {
 	noun string
@@ -38,14 +38,14 @@ const findLong = " is an id, the beginning of one that no other has, a name, or 
 // wholeID matches the ids that the server makes: such a word needs no search.
 var wholeID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// find makes all commands find the arguments that these words stand for in their usage.
+// find makes all subcommands find the arguments that these words stand for in their usage.
 func (a *client) find(root *cobra.Command) {
 	for word, k := range map[string]things{"ROLLOUT": a.allRollouts(), "GROUP": a.allGroups(), "INCIDENT": a.allIncidents(), "WEBHOOK": a.allWebhooks()} {
 		k.finding(root, word)
 	}
 }
 
-// finding makes cmd and the commands below it find their arguments that word stands for in the usage:
+// finding makes cmd and the subcommands below it find their arguments that word stands for in the usage:
 // the first one, or all of them if it is followed by an ellipsis.
 func (k things) finding(cmd *cobra.Command, word string) {
 	for _, sub := range cmd.Commands() {
@@ -74,7 +74,7 @@ func (k things) finding(cmd *cobra.Command, word string) {
 
 // find returns the id that a word stands for. A word that stands for nothing is returned as it is,
 // for the server to refuse. So is one whose list cannot be read: the request that follows says why,
-// unless the command is used wrongly, which it says first.
+// unless the subcommand is used wrongly, which it says first.
 func (k things) find(ctx context.Context, word string) (string, error) {
 	if word == "" || wholeID.MatchString(word) {
 		return word, nil

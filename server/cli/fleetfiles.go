@@ -36,7 +36,7 @@ type declaration struct {
 	name       string
 }
 
-// objectFiles are the flags of commands that read objects from files.
+// objectFiles are the flags of subcommands that read objects from files.
 type objectFiles struct {
 	files     []string
 	recursive bool
@@ -190,7 +190,7 @@ func listed(n *yaml.Node) []*yaml.Node {
 	return []*yaml.Node{n}
 }
 
-// identify reads what the command needs to know of the object, and checks no more.
+// identify reads what the subcommand needs to know of the object, and checks no more.
 func (d *declaration) identify() (err error) {
 	if d.node.Kind != yaml.MappingNode {
 		return d.errorAt(d.node, "the document is not a mapping, want keys such as apiVersion, kind, metadata, spec")

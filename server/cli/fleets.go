@@ -198,7 +198,7 @@ func (a *client) newGet() *cobra.Command {
 	return cmd
 }
 
-// newFleetsList returns the command that shows objects, under a name: muster get fleets, and muster
+// newFleetsList returns the subcommand that shows objects, under a name: muster get fleets, and muster
 // fleets list, as of other things.
 func (a *client) newFleetsList(name string) *cobra.Command {
 	var selector string
@@ -318,7 +318,7 @@ The command asks for confirmation; without a terminal, pass --yes.`,
 	return cmd
 }
 
-// errNoQuestion is the error of a command that would ask for confirmation and cannot.
+// errNoQuestion is the error of a subcommand that would ask for confirmation and cannot.
 var errNoQuestion = errors.New("standard input is not a terminal, so the question cannot be answered: add --yes to go on without it")
 
 func (a *client) deleteFleet(ctx context.Context, name string, dryRun bool) (fleetAnswer, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
-// condition is what a command waits for. Without a type it is that the object is gone.
+// condition is what a subcommand waits for. Without a type it is that the object is gone.
 type condition struct {
 	of     spec.ConditionType
 	status spec.ConditionStatus
@@ -91,7 +91,7 @@ func (c condition) metBy(f *spec.Fleet, generation int64) (met, stuck bool, stat
 	return met, stuck, state
 }
 
-// awaitedFleet is an object that a command waits for.
+// awaitedFleet is an object that a subcommand waits for.
 type awaitedFleet struct {
 	name       string
 	generation int64 // that it applied; 0: any

@@ -18,9 +18,9 @@ import (
 	"github.com/muster-fleet/muster/server/store/event"
 )
 
-// localCommands returns the commands of the server on this machine. They go through its
+// localOperations returns the operations of the server on this machine. They go through its
 // control socket if it runs on the embedded store, and otherwise to the store itself.
-func localCommands(ctx context.Context, configFile, data string) (c control.Commands, done func(), err error) {
+func localOperations(ctx context.Context, configFile, data string) (c control.Operations, done func(), err error) {
 	config, err := validConfig(configFile, data)
 	if err != nil {
 		return nil, nil, err
@@ -39,13 +39,13 @@ func localCommands(ctx context.Context, configFile, data string) (c control.Comm
 	if err != nil {
 		return nil, nil, err
 	}
-	return storeCommands{s}, func() { _ = s.Close() }, nil // writes are durable before Close
+	return storeOperations{s}, func() { _ = s.Close() }, nil // writes are durable before Close
 }
 
-// storeCommands runs commands on an open store.
-type storeCommands struct{ store store.Store }
+// storeOperations carries operations out on an open store.
+type storeOperations struct{ store store.Store }
 
-func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
+func (c storeOperations) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
 	events := &event.Stream{Store: c.store.Events(), Log: slog.Default()}
 	k, cred, err := access.New(c.store, access.SessionKey{}, events, nil).CreateKey(ctx, name, 0, "muster admin-key")
 	var refused *fleet.Error
@@ -58,7 +58,7 @@ func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control
 	return control.AdminKey{ID: k.ID, Name: k.Name, APIKey: cred.Encode()}, nil
 }
 
-func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
+func (c storeOperations) CAPin(ctx context.Context, forget bool) (string, error) {
 	pin, err := app.CAPin(ctx, c.store)
 	if err == nil && forget {
 		err = app.ForgetCAPin(ctx, c.store)
@@ -66,17 +66,17 @@ func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
 	return pin, err
 }
 
-// upgradeActor is who the audit trail names for commands about the upgrade of the servers.
+// upgradeActor is who the audit trail names for operations on the upgrade of the servers.
 const upgradeActor = "muster server upgrade"
 
-func (c storeCommands) BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
+func (c storeOperations) BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
 	return selfupgrade.Begin(ctx, c.store, selfupgrade.Request{Actor: upgradeActor, To: to, WithoutBackup: withoutBackup}, time.Now().UTC())
 }
 
-func (c storeCommands) UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
+func (c storeOperations) UndoUpgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
 	return selfupgrade.RequestUndo(ctx, c.store, upgradeActor, time.Now().UTC())
 }
 
-func (c storeCommands) Upgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
+func (c storeOperations) Upgrade(ctx context.Context) (*fleet.ServerUpgrade, error) {
 	return selfupgrade.Current(ctx, c.store.ServerUpgrades())
 }

@@ -46,7 +46,7 @@ func openStoreAs(ctx context.Context, config app.Config, asIs bool) (store.Store
 	}
 	s, err := sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
 	if errors.Is(err, fs.ErrPermission) {
-		// A command that root ran on the data left a file that the server's user may not open.
+		// A subcommand that root ran on the data left a file that the server's user may not open.
 		return nil, fmt.Errorf("%w: sudo chown -R --reference=%s %s", err, config.Data, config.Data)
 	}
 	if err != nil {

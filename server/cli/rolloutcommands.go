@@ -41,7 +41,7 @@ do. A deadline, windows, freezes, the exposure budget and an operator's pause ho
 	},
 }
 
-// staysPaused is added to what a command prints if the rollout stays paused.
+// staysPaused is added to what a subcommand prints if the rollout stays paused.
 func staysPaused(got adminapi.RolloutItem) string {
 	if got.Item.State != fleet.RolloutPaused {
 		return ""

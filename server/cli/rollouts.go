@@ -116,7 +116,7 @@ func inStates[T, Out any](ctx context.Context, a *client, op adminapi.Operation[
 	return all, nil
 }
 
-// newListed returns the command that lists things of a noun, such as rollout, which have states.
+// newListed returns the subcommand that lists things of a noun, such as rollout, which have states.
 func newListed[T, Out any](a *client, noun string, op adminapi.Operation[adminapi.None, Out], known []string, stateOf func(T) string, r rows[T]) *cobra.Command {
 	var (
 		states []string

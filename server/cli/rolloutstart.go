@@ -206,7 +206,7 @@ type errNothingToDo struct{ text string }
 
 func (e errNothingToDo) Error() string { return e.text }
 
-// removeRefused removes the draft that this command has created if it could not be started: a
+// removeRefused removes the draft that this subcommand has created if it could not be started: a
 // script that is repeated would otherwise leave one each time. After drift the draft stays, since the
 // operator may start it as it is now, and so does one whose start was not confirmed.
 func (a *client) removeRefused(cmd *cobra.Command, id string, err error) error {

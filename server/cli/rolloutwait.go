@@ -10,7 +10,7 @@ import (
 
 // outcome returns the exit code and the message for a rollout that has ended or needs an
 // operator. The message is empty while the rollout continues by itself. In an interactive
-// session a pause or a missing approval does not end the command: the operator who reads
+// session a pause or a missing approval does not end the subcommand: the operator who reads
 // it can act.
 func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	switch r.State {

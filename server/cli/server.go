@@ -107,7 +107,7 @@ func loadConfig(file, data string) (app.Config, error) {
 	return config, nil
 }
 
-// validConfig is loadConfig for commands that use the whole configuration.
+// validConfig is loadConfig for subcommands that use the whole configuration.
 func validConfig(file, data string) (app.Config, error) {
 	config, err := loadConfig(file, data)
 	if err == nil {
@@ -345,7 +345,7 @@ change its tls.certificate), start that server, and copy its new folder tls to t
 before they start.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, done, err := localCommands(cmd.Context(), configFile, data)
+			c, done, err := localOperations(cmd.Context(), configFile, data)
 			if err != nil {
 				return err
 			}
@@ -382,7 +382,7 @@ otherwise it writes to the store. Pass the server's configuration file, if it ha
 names the store. ` + "`muster admin-keys`" + ` manages admin keys over the network.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, done, err := localCommands(cmd.Context(), configFile, data)
+			c, done, err := localOperations(cmd.Context(), configFile, data)
 			if err != nil {
 				return err
 			}

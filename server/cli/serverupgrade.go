@@ -68,13 +68,13 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 			if resume {
 				return a.resumeUpgrade(cmd.Context(), cmd.OutOrStdout(), config)
 			}
-			c, done, err := upgradeCommands(cmd.Context(), config)
+			c, done, err := upgradeOperations(cmd.Context(), config)
 			if err != nil {
 				return err
 			}
 			defer done()
-			f := upgradeFollower{client: a, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), commands: c, redial: func(ctx context.Context) (control.Upgrades, func(), error) {
-				return upgradeCommands(ctx, config)
+			f := upgradeFollower{client: a, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), operations: c, redial: func(ctx context.Context) (control.Upgrades, func(), error) {
+				return upgradeOperations(ctx, config)
 			}}
 			return f.run(cmd.Context(), to, undo, detach, unbacked)
 		},
@@ -90,15 +90,15 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 	return cmd
 }
 
-// upgradeCommands returns the commands about the upgrade of the servers. They never open an
+// upgradeOperations returns the operations on the upgrade of the servers. They never open an
 // embedded store, which would change its schema, and never change that of Elasticsearch.
-func upgradeCommands(ctx context.Context, config app.Config) (control.Upgrades, func(), error) {
+func upgradeOperations(ctx context.Context, config app.Config) (control.Upgrades, func(), error) {
 	if config.Store.Elasticsearch != nil {
 		s, err := openStoreAs(ctx, config, true)
 		if err != nil {
 			return nil, nil, err
 		}
-		return storeCommands{s}, func() { _ = s.Close() }, nil // writes are durable before Close
+		return storeOperations{s}, func() { _ = s.Close() }, nil // writes are durable before Close
 	}
 	c, err := control.Dial(ctx, config.Data)
 	if errors.Is(err, control.ErrNoServer) {
@@ -144,16 +144,16 @@ func (a *client) resumeUpgrade(ctx context.Context, out io.Writer, config app.Co
 
 // upgradeFollower follows an upgrade of the servers on the terminal.
 type upgradeFollower struct {
-	client   *client
-	out, err io.Writer
-	commands control.Upgrades
-	redial   func(context.Context) (control.Upgrades, func(), error)
+	client     *client
+	out, err   io.Writer
+	operations control.Upgrades
+	redial     func(context.Context) (control.Upgrades, func(), error)
 }
 
 const (
-	// upgradePoll is the interval at which the command looks at the upgrade.
+	// upgradePoll is the interval at which the subcommand looks at the upgrade.
 	upgradePoll = 300 * time.Millisecond
-	// upgradeSilence is how long the command accepts that no server answers: a server
+	// upgradeSilence is how long the subcommand accepts that no server answers: a server
 	// starts within seconds, and its service manager may pause before that.
 	upgradeSilence = 2 * time.Minute
 )
@@ -191,11 +191,11 @@ func wantedEnd(undo bool) fleet.ServerPhase {
 func (f *upgradeFollower) begin(ctx context.Context, to string, undo, unbacked bool) (*fleet.ServerUpgrade, error) {
 	switch {
 	case to != "":
-		return f.commands.BeginUpgrade(ctx, to, unbacked)
+		return f.operations.BeginUpgrade(ctx, to, unbacked)
 	case undo:
-		return f.commands.UndoUpgrade(ctx)
+		return f.operations.UndoUpgrade(ctx)
 	}
-	return f.commands.Upgrade(ctx)
+	return f.operations.Upgrade(ctx)
 }
 
 // phaseTexts say what happens in each phase.
@@ -215,7 +215,7 @@ var phaseTexts = map[fleet.ServerPhase]string{
 // follow prints the phases until the upgrade ends.
 func (f *upgradeFollower) follow(ctx context.Context, u *fleet.ServerUpgrade) (*fleet.ServerUpgrade, error) {
 	run, printed, answered := u.Run, "", time.Now()
-	commands, done := f.commands, func() {}
+	commands, done := f.operations, func() {}
 	defer func() { done() }()
 	for {
 		if line := fmt.Sprintf("%-12s %s", u.Phase, phaseTexts[u.Phase]); line != printed && !u.Phase.Ended() && f.client.output != "json" {

@@ -40,7 +40,7 @@ func programVersion(ctx context.Context, program string) (string, error) {
 	return fields[2], nil
 }
 
-// layoutFlags are those of commands that install versions of the server on this machine.
+// layoutFlags are those of subcommands that install versions of the server on this machine.
 type layoutFlags struct{ prefix, sysconfdir string }
 
 func (l *layoutFlags) flags(f *pflag.FlagSet) {

@@ -106,7 +106,7 @@ type migration struct {
 	began, reported time.Time
 }
 
-// moved is the output of the command.
+// moved is the output of the subcommand.
 type moved struct {
 	// State is "planned" (--dry-run), "copied" (a server uses the source), "moved" or
 	// "different".
@@ -316,7 +316,7 @@ func (m *migration) removeUnfinished(ctx context.Context, state store.Migration)
 	return elastic.RemoveUnfinished(ctx, m.opts)
 }
 
-// busyTimeout is how long to wait for the embedded store: a command such as
+// busyTimeout is how long to wait for the embedded store: a subcommand such as
 // `muster admin-key` opens it for a moment.
 const busyTimeout = time.Second
 
@@ -397,7 +397,7 @@ func (m *migration) packages(ctx context.Context, from *sqlite.Store, to *elasti
 }
 
 // finish marks the source as moved before it releases the destination. After a crash between
-// the two no server can use either, until the command is run again.
+// the two no server can use either, until the subcommand is run again.
 func (m *migration) finish(ctx context.Context, from *sqlite.Store, to *elastic.Store, state store.Migration) error {
 	now := time.Now().UTC()
 	if err := from.MarkMoved(ctx, store.Moved{To: m.destination, At: now}); err != nil {

@@ -107,7 +107,7 @@ func serveControl(config app.Config, s store.Store, log *slog.Logger) (stop func
 	if config.Store.Elasticsearch != nil {
 		return func() {}, nil
 	}
-	stop, err = control.Serve(config.Data, storeCommands{s}, log)
+	stop, err = control.Serve(config.Data, storeOperations{s}, log)
 	if errors.Is(err, errors.ErrUnsupported) {
 		log.Warn("this system has no control socket: stop the server before you run `muster admin-key` and other commands on its data")
 		return func() {}, nil

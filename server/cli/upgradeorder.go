@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
-// upgradeOrder is an order to upgrade agents, or a component of them, as the commands for both give it.
+// upgradeOrder is an order to upgrade agents, or a component of them, as the subcommands for both give it.
 type upgradeOrder struct {
 	component                               string // empty: the agents themselves
 	req                                     adminapi.ComponentUpgradeRequest

@@ -71,7 +71,7 @@ func awaitRollback(p adminapi.RollbackPreview) []awaited {
 	return list
 }
 
-// waitFlags are the flags of commands that follow what they order.
+// waitFlags are the flags of subcommands that follow what they order.
 type waitFlags struct {
 	on      bool
 	timeout time.Duration
@@ -82,7 +82,7 @@ func (w *waitFlags) flags(f *pflag.FlagSet, until string) {
 	f.DurationVar(&w.timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
 }
 
-// scheduleFlags are the flags of commands that order upgrades for later.
+// scheduleFlags are the flags of subcommands that order upgrades for later.
 type scheduleFlags struct {
 	at   string
 	over time.Duration
@@ -127,7 +127,7 @@ type upgradeEnd struct {
 	outcome func(g adminapi.Agent, to string) (phase string, over, good bool)
 	// failed is what an agent is that did not reach it.
 	failed string
-	// see and seeFailed are the commands that show the agents, and those that failed.
+	// see and seeFailed are the subcommands that show the agents, and those that failed.
 	see, seeFailed string
 }
 

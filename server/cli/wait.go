@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// waitInterval is how often commands that wait look: phases of an upgrade last seconds.
+// waitInterval is how often subcommands that wait look: phases of an upgrade last seconds.
 const waitInterval = time.Second
 
 // poll looks until it is over, or has an error that waiting does not mend. While the server does not

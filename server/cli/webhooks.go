@@ -101,7 +101,7 @@ func (a *client) newWebhooksAdd() *cobra.Command {
 	return cmd
 }
 
-// newWebhooksVerb returns a command on one webhook that prints done.
+// newWebhooksVerb returns a subcommand on one webhook that prints done.
 func (a *client) newWebhooksVerb(verb, short, done string, op *adminapi.Call) *cobra.Command {
 	return showing(a, &cobra.Command{
 		Use:   verb + " WEBHOOK",

@@ -25,7 +25,7 @@ type yamlFile struct {
 	// what it holds, and field, where the request has it; empty: its keys are those of the
 	// request.
 	what, field string
-	// example is the command that prints a file to start from.
+	// example is the subcommand that prints a file to start from.
 	example string
 	tooLong string     // what to do about a file that is too long
 	root    *yaml.Node // nil if there is no file

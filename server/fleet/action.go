@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
-// Action is a command to a set of agents: one document, however many agents. It does
+// Action is what agents receive of an order: one document, however many agents. It does
 // not change once created, except for CancelledAt.
 type Action struct {
 	ID   string              `json:"action_id"`

@@ -44,7 +44,7 @@ type Rollout struct {
 	CancelledNow *Decision `json:"cancelled_now,omitempty"` // it holds none of its hosts any more, and does not judge their health
 	// Failures that no longer count against the threshold
 	Forgiven int `json:"forgiven,omitempty"`
-	// Commands on targets that are not executed yet
+	// Orders for targets that are not executed yet
 	Orders []Order `json:"orders,omitempty"`
 
 	Staging  *Staging  `json:"staging,omitempty"`  // nil before the targets are asked, and without Plan.Stage
@@ -771,7 +771,7 @@ type Incident struct {
 
 // IncidentNext is where to look next. Besides it there are the pages of the incident's rollout and agent.
 type IncidentNext struct {
-	// A command of the command line
+	// The command line to run
 	Command string `json:"command" example:"muster rollouts status 7f3c"`
 	// Finds the hosts of an incident about a version, which are still as it left them
 	Kuery string `json:"kuery,omitempty"`

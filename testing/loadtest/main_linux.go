@@ -168,11 +168,11 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 			return measure(cmd, names)
 		},
 	}, &cobra.Command{
-		Use: scenario.GeneratorCommand, Hidden: true,
+		Use: scenario.GeneratorSubcommand, Hidden: true,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return scenario.ServeGenerator(os.Stdin, os.Stdout) },
 	}, &cobra.Command{
-		Use: scenario.FloorCommand, Hidden: true,
+		Use: scenario.FloorSubcommand, Hidden: true,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return scenario.ServeFloor(os.Stdin, os.Stdout) },
 	})

@@ -37,7 +37,7 @@ const (
 	outputJSON  = "json"
 )
 
-// addOutputFlag adds the flag for the format of the output, and has the command check it.
+// addOutputFlag adds the flag for the format of the output, and has the subcommand check it.
 func addOutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", outputHuman, "output format: human or json")
 	before(cmd, func() error {
@@ -48,7 +48,7 @@ func addOutputFlag(cmd *cobra.Command, output *string) {
 	})
 }
 
-// before has a command check something before it runs, after what it checks already.
+// before has a subcommand check something before it runs, after what it checks already.
 func before(cmd *cobra.Command, check func() error) {
 	first := cmd.PreRunE
 	cmd.PreRunE = func(c *cobra.Command, args []string) error {

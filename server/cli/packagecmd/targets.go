@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
-// TargetsEdit holds the flags of commands that change the targets file.
+// TargetsEdit holds the flags of subcommands that change the targets file.
 type TargetsEdit struct {
 	Remote Remote
 	// Keys names the files of the targets keys to sign with. Without one the file is
@@ -37,7 +37,7 @@ type TargetsEdit struct {
 	password passwordSource
 }
 
-// AddFlags adds the flags of every command that changes targets.
+// AddFlags adds the flags of every subcommand that changes targets.
 func (e *TargetsEdit) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&e.Keys, "targets-key", nil, "private key file to sign targets with; repeatable")
@@ -342,7 +342,7 @@ func Adding(targets []tuf.Target, floor string) (func(*tuf.Edit) error, error) {
 	}, nil
 }
 
-// addComponentFlag adds the flag for the component whose limits a command changes, and has the command
+// addComponentFlag adds the flag for the component whose limits a subcommand changes, and has the subcommand
 // check it.
 func addComponentFlag(cmd *cobra.Command, component *string) {
 	cmd.Flags().StringVar(component, "component", "", "name of the component that the version is of (default: the agent)")

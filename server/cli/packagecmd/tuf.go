@@ -27,7 +27,7 @@ type Remote interface {
 	Show(ctx context.Context, w io.Writer, asJSON bool) error
 }
 
-// AddKeyCommands adds the commands for root and targets files, which publishers sign.
+// AddKeyCommands adds the subcommands for root and targets files, which publishers sign.
 func AddKeyCommands(cmd *cobra.Command, remote Remote) {
 	keys := &cobra.Command{
 		Use:   "keys",

@@ -1,5 +1,5 @@
-// Package control serves commands that an operator runs on the server's own machine,
-// such as `muster admin-key`, on a socket in the server's data folder. The commands
+// Package control serves operations that an operator calls on the server's own machine,
+// such as `muster admin-key`, on a socket in the server's data folder. The operations
 // need the running server, because the embedded store belongs to its process. Only the
 // server's user and root may use the socket; see packaging/socket. The package has the
 // client, too.
@@ -32,8 +32,8 @@ const (
 // ErrNoServer means that no server serves the folder's socket.
 var ErrNoServer = errors.New("no server runs on the data folder")
 
-// Commands are the commands that the socket serves.
-type Commands interface {
+// Operations are the operations that the socket serves.
+type Operations interface {
 	CreateAdminKey(ctx context.Context, name string) (AdminKey, error)
 	// CAPin returns the pin of the registered CA, empty if there is none, and removes
 	// the registration if forget is set.
@@ -41,7 +41,7 @@ type Commands interface {
 	Upgrades
 }
 
-// Upgrades are the commands about the upgrade of all servers.
+// Upgrades are the operations on the upgrade of all servers.
 type Upgrades interface {
 	// BeginUpgrade begins an upgrade of all servers to a version.
 	BeginUpgrade(ctx context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error)
@@ -91,7 +91,7 @@ const (
 )
 
 // Handler returns the socket's API.
-func Handler(c Commands) http.Handler {
+func Handler(c Operations) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adminKeysPath, handle(func(ctx context.Context, r nameRequest) (AdminKey, error) { return c.CreateAdminKey(ctx, r.Name) }))
 	mux.HandleFunc("POST "+caPinPath, handle(func(ctx context.Context, r pinMessage) (pinMessage, error) {
@@ -140,7 +140,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 // Serve serves the socket in folder until stop is called. The caller must hold the lock
 // on the folder's store: an existing socket then belongs to a server that was killed,
 // and is replaced.
-func Serve(folder string, c Commands, log *slog.Logger) (stop func(), err error) {
+func Serve(folder string, c Operations, log *slog.Logger) (stop func(), err error) {
 	l, err := listen(folder)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -179,12 +179,12 @@ func Dial(ctx context.Context, folder string) (*Client, error) {
 	}}}, nil
 }
 
-// CreateAdminKey implements Commands.
+// CreateAdminKey implements Operations.
 func (c *Client) CreateAdminKey(ctx context.Context, name string) (k AdminKey, err error) {
 	return k, c.call(ctx, adminKeysPath, nameRequest{name}, &k)
 }
 
-// CAPin implements Commands.
+// CAPin implements Operations.
 func (c *Client) CAPin(ctx context.Context, forget bool) (string, error) {
 	var out pinMessage
 	err := c.call(ctx, caPinPath, pinMessage{Forget: forget}, &out)

@@ -15,19 +15,19 @@ import (
 	"github.com/muster-fleet/muster/testing/require"
 )
 
-type commands struct {
+type operations struct {
 	pin     string
 	upgrade *fleet.ServerUpgrade
 }
 
-func (c *commands) CreateAdminKey(_ context.Context, name string) (control.AdminKey, error) {
+func (c *operations) CreateAdminKey(_ context.Context, name string) (control.AdminKey, error) {
 	if name == "" {
 		return control.AdminKey{}, errors.New("name: is missing")
 	}
 	return control.AdminKey{ID: "1", Name: name, APIKey: "secret"}, nil
 }
 
-func (c *commands) CAPin(_ context.Context, forget bool) (string, error) {
+func (c *operations) CAPin(_ context.Context, forget bool) (string, error) {
 	pin := c.pin
 	if forget {
 		c.pin = ""
@@ -35,7 +35,7 @@ func (c *commands) CAPin(_ context.Context, forget bool) (string, error) {
 	return pin, nil
 }
 
-func (c *commands) BeginUpgrade(_ context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
+func (c *operations) BeginUpgrade(_ context.Context, to string, withoutBackup bool) (*fleet.ServerUpgrade, error) {
 	if c.upgrade != nil {
 		return nil, errors.New("an upgrade is under way")
 	}
@@ -43,16 +43,16 @@ func (c *commands) BeginUpgrade(_ context.Context, to string, withoutBackup bool
 	return c.upgrade, nil
 }
 
-func (c *commands) UndoUpgrade(context.Context) (*fleet.ServerUpgrade, error) {
+func (c *operations) UndoUpgrade(context.Context) (*fleet.ServerUpgrade, error) {
 	c.upgrade.Phase = fleet.ServerUndo
 	return c.upgrade, nil
 }
 
-func (c *commands) Upgrade(context.Context) (*fleet.ServerUpgrade, error) { return c.upgrade, nil }
+func (c *operations) Upgrade(context.Context) (*fleet.ServerUpgrade, error) { return c.upgrade, nil }
 
 func serve(t *testing.T, folder string) (stop func()) {
 	t.Helper()
-	stop, err := control.Serve(folder, &commands{pin: "sha256"}, slog.New(slog.DiscardHandler))
+	stop, err := control.Serve(folder, &operations{pin: "sha256"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package selfupgrade upgrades all servers of an installation as one. An operator's command
+// Package selfupgrade upgrades all servers of an installation as one. An operator's request
 // begins an upgrade in the store ([Begin]). Every server follows it there ([Follower]): it
 // checks its machine, stops, replaces itself by the other version, and serves again. The
 // server that holds the lease moves the upgrade from phase to phase, backs up the store and

@@ -373,7 +373,7 @@ const ActionUpdateTags ActionType = "UPDATE_TAGS"
 // never delivered.
 const ActionForceUnenroll ActionType = "FORCE_UNENROLL"
 
-// Action is a command to an agent.
+// Action is what an agent is asked to do.
 type Action struct {
 	ID        string     `json:"id"`
 	AgentID   string     `json:"agent_id"`

@@ -16,8 +16,8 @@ import (
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// serverCommands returns the page about muster.
-func serverCommands() string {
+// serverSubcommands returns the page about muster.
+func serverSubcommands() string {
 	var b strings.Builder
 	b.WriteString("# muster\n\nThe server, and the command line of operators. `muster completion --help` shows how a shell completes the commands.\n")
 	root := cli.New("")
@@ -27,7 +27,7 @@ func serverCommands() string {
 			return
 		}
 		if c.Runnable() && c != root {
-			command(&b, c)
+			subcommand(&b, c)
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
@@ -38,7 +38,7 @@ func serverCommands() string {
 	return b.String()
 }
 
-func command(b *strings.Builder, c *cobra.Command) {
+func subcommand(b *strings.Builder, c *cobra.Command) {
 	text := c.Long
 	if text == "" {
 		text = c.Short + "."
@@ -47,7 +47,7 @@ func command(b *strings.Builder, c *cobra.Command) {
 	if c.Example != "" {
 		fmt.Fprintf(b, "\nExamples:\n\n```text\n%s\n```\n", outdent(c.Example))
 	}
-	if c.HasAvailableLocalFlags() { // without --help, which all commands have
+	if c.HasAvailableLocalFlags() { // without --help, which all subcommands have
 		fmt.Fprintf(b, "\n```text\n%s```\n", outdent(c.LocalFlags().FlagUsages()))
 	}
 }
@@ -79,12 +79,12 @@ func outdent(text string) string {
 	return out
 }
 
-// subCommand matches a line of the list of commands in a help text.
-var subCommand = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}`)
+// subcommandLine matches a line of the list of subcommands in a help text.
+var subcommandLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}`)
 
-// agentCommands returns the page about muster-agent and muster-watcher. They are no packages that
+// agentSubcommands returns the page about muster-agent and muster-watcher. They are no packages that
 // can be imported, so their help texts are what describes them.
-func agentCommands(ctx context.Context, root string) (string, error) {
+func agentSubcommands(ctx context.Context, root string) (string, error) {
 	dir, err := os.MkdirTemp("", "muster-reference-")
 	if err != nil {
 		return "", err
@@ -120,7 +120,7 @@ func helpTexts(ctx context.Context, b *strings.Builder, program string, path []s
 	} else {
 		fmt.Fprintf(b, "\n```text\n%s\n```\n", strings.TrimSpace(before))
 	}
-	for _, m := range subCommand.FindAllStringSubmatch(list, -1) {
+	for _, m := range subcommandLine.FindAllStringSubmatch(list, -1) {
 		if m[1] == "help" || m[1] == "completion" {
 			continue
 		}

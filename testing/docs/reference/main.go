@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	agent, err := agentCommands(ctx, root)
+	agent, err := agentSubcommands(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	for name, text := range map[string]string{
-		"muster.md": serverCommands(), "muster-agent.md": agent, "api.md": api, "configuration.md": settings, "metrics.md": metrics,
+		"muster.md": serverSubcommands(), "muster-agent.md": agent, "api.md": api, "configuration.md": settings, "metrics.md": metrics,
 	} {
 		if err := os.WriteFile(filepath.Join(args[0], name), []byte(text), 0o644); err != nil {
 			return err

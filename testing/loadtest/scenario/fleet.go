@@ -37,8 +37,8 @@ type member struct {
 	child *exec.Cmd
 }
 
-// GeneratorCommand is the argument of Options.Program that makes it call ServeGenerator.
-const GeneratorCommand = "generator"
+// GeneratorSubcommand is the argument of Options.Program that makes it call ServeGenerator.
+const GeneratorSubcommand = "generator"
 
 // ServeGenerator is the main function of a child process. It reads the generator's
 // options from in, and then serves the generator until in ends.
@@ -108,7 +108,7 @@ func newFleet(o Options, s *serverUnderTest, tag string, apart int) (*fleet, err
 }
 
 func (m *member) start(o generator.Options, program string) error {
-	c := exec.Command(program, GeneratorCommand)
+	c := exec.Command(program, GeneratorSubcommand)
 	c.Stderr = os.Stderr
 	// Ctrl-C must reach only the parent, which then closes the pipe.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -30,8 +30,8 @@ import (
 	"github.com/muster-fleet/muster/testing/loadtest/generator"
 )
 
-// FloorCommand is the argument of Options.Program that makes it call ServeFloor.
-const FloorCommand = "floor-server"
+// FloorSubcommand is the argument of Options.Program that makes it call ServeFloor.
+const FloorSubcommand = "floor-server"
 
 // floorAnswer is as long as the answer to a check-in without actions.
 var floorAnswer = []byte(`{"ack_token":"","action":"checkin","actions":[]}`)
@@ -122,7 +122,7 @@ type bareServer struct {
 
 func (r *run) startBareServer(ctx context.Context) (*bareServer, error) {
 	ctx, stop := context.WithCancel(ctx)
-	b := &bareServer{process: exec.CommandContext(ctx, r.Program, FloorCommand), stop: stop, roots: x509.NewCertPool()}
+	b := &bareServer{process: exec.CommandContext(ctx, r.Program, FloorSubcommand), stop: stop, roots: x509.NewCertPool()}
 	b.process.Stderr = os.Stderr
 	out, err := b.process.StdoutPipe()
 	if err == nil {

@@ -40,7 +40,7 @@ type Options struct {
 	Profiles string
 	// Progress receives progress messages.
 	Progress io.Writer
-	// Program is started as a child process, with GeneratorCommand or FloorCommand;
+	// Program is started as a child process, with GeneratorSubcommand or FloorSubcommand;
 	// empty means this program.
 	Program string
 }

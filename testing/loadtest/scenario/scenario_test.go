@@ -22,7 +22,7 @@ import (
 
 // The test program also serves as the child process.
 func TestMain(m *testing.M) {
-	serve := map[string]func(io.ReadCloser, io.WriteCloser) error{scenario.GeneratorCommand: scenario.ServeGenerator, scenario.FloorCommand: scenario.ServeFloor}
+	serve := map[string]func(io.ReadCloser, io.WriteCloser) error{scenario.GeneratorSubcommand: scenario.ServeGenerator, scenario.FloorSubcommand: scenario.ServeFloor}
 	if len(os.Args) == 2 && serve[os.Args[1]] != nil {
 		if err := serve[os.Args[1]](os.Stdin, os.Stdout); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")

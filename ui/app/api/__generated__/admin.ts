@@ -5161,7 +5161,7 @@ export interface components {
         /** @description Where to look next. Besides it there are the pages of the incident's rollout and agent. */
         IncidentNext: {
             /**
-             * @description A command of the command line
+             * @description The command line to run
              * @example muster rollouts status 7f3c
              */
             command: string;
@@ -6291,7 +6291,7 @@ export interface components {
             cancelled_now?: components["schemas"]["Decision"];
             /** @description Failures that no longer count against the threshold */
             forgiven?: number;
-            /** @description Commands on targets that are not executed yet */
+            /** @description Orders for targets that are not executed yet */
             orders?: components["schemas"]["Order"][];
             staging?: components["schemas"]["RolloutStaging"];
             lockstep?: components["schemas"]["RolloutLockstep"];
