@@ -18,9 +18,11 @@ import (
 	"github.com/muster-fleet/muster/server/insight/attention/facts"
 	"github.com/muster-fleet/muster/server/insight/history"
 	"github.com/muster-fleet/muster/server/insight/inventory"
+	"github.com/muster-fleet/muster/server/insight/view"
 	"github.com/muster-fleet/muster/server/node/authority"
 	"github.com/muster-fleet/muster/server/node/debug"
 	"github.com/muster-fleet/muster/server/node/replica"
+	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/ui"
 )
 
@@ -53,9 +55,9 @@ func newAdminServer(o Options, s *services, admission *limit.Admission, info Inf
 		Store: s.store, Agents: agents, History: past, Trust: s.trust, Declared: s.declared, Incidents: s.incidents, Servers: s.aboutServers(certs.renewedElsewhere), Now: o.Now,
 	}
 	routes := &admin.Handlers{
-		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: s.store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
+		API: httpapi.API{Log: o.Log, PlainCodes: true}, Trail: audit.Trail{Store: s.store}, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Infra: s.infra, Actions: s.actions,
 		Artifacts: s.artifacts, Trust: s.trust, Uploads: s.uploads, Events: s.events, Rollouts: s.rollouts, Configs: s.configs, Groups: s.groups, Declared: s.declared, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Replicas: s.replicas, Series: s.series, Settings: o.Config.Settings(effectiveSettings(o, admission, info)), Refuses: s.upgrade.Refuses, Health: s.health,
-		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: certs.pem, Inventory: agents, History: past, Attention: judged,
+		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin}, CA: certs.pem, Inventory: agents, Views: &view.Service{Store: s.store, Now: o.Now}, History: past, Attention: judged,
 		KibanaVersion: o.Config.Admin.KibanaVersion,
 		Limits:        admission, Parked: s.parker.Count, Draining: draining, Now: o.Now,
 	}

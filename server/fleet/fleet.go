@@ -85,6 +85,12 @@ func FieldError(field, format string, args ...any) *Error {
 	return e
 }
 
+// Part returns a page of a list.
+func Part[T any](all []T, offset, limit int) []T {
+	from := min(offset, len(all))
+	return all[from:min(from+limit, len(all))]
+}
+
 // KindOf returns the kind of the first Error in err's chain, else Internal.
 func KindOf(err error) Kind {
 	var e *Error

@@ -507,7 +507,7 @@ func TestTargetCommandsThatArePossibleAreAccepted(t *testing.T) {
 				for _, kind := range []fleet.StrategyKind{fleet.Rolling, fleet.LockstepStrategy} {
 					for name, do := range give {
 						d.edit(id, func(r *fleet.Rollout) { r.State, r.Orders, r.Plan.Strategy.Kind = state, list, kind })
-						one, err := d.service.TargetOf(t.Context(), id, "a")
+						one, err := d.service.TargetsOf(t.Context(), id, "a")
 						d.must(err)
 						one[0].State = target
 						_, errs, err := d.store.Targets().UpdateMany(t.Context(), one)

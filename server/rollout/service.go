@@ -491,9 +491,35 @@ func (s *Service) ListTargets(ctx context.Context, q store.TargetQuery) ([]fleet
 	return s.Store.Targets().List(ctx, q)
 }
 
-// TargetOf returns the target that is an agent; none if the agent is no target of the rollout.
-func (s *Service) TargetOf(ctx context.Context, id, agentID string) ([]fleet.Target, error) {
-	return s.Store.Targets().GetMany(ctx, id, []string{agentID})
+// TargetQuery selects one page of targets. No store has an index of reasons: who asks for one also
+// asks for a state, and few targets fail.
+type TargetQuery struct {
+	store.TargetQuery
+	Agent string // only the target that is this agent; empty: all
+	Code  string // only those with this reason; empty: all
+}
+
+// FindTargets is ListTargets with a filter.
+func (s *Service) FindTargets(ctx context.Context, q TargetQuery) (with []fleet.Target, total int, err error) {
+	offset, limit := q.Offset, q.Limit
+	switch {
+	case q.Agent != "":
+		with, err = s.TargetsOf(ctx, q.RolloutID, q.Agent)
+	case q.Code != "":
+		q.Offset, q.Limit = 0, fleet.MaxTargets
+		with, _, err = s.ListTargets(ctx, q.TargetQuery)
+	default:
+		return s.ListTargets(ctx, q.TargetQuery)
+	}
+	with = slices.DeleteFunc(with, func(t fleet.Target) bool {
+		return len(q.States) > 0 && !slices.Contains(q.States, t.State) || q.Batch != nil && t.Batch != *q.Batch || q.Code != "" && string(t.Code) != q.Code
+	})
+	return fleet.Part(with, offset, limit), len(with), err
+}
+
+// TargetsOf returns the targets that are agents, without those that are no targets of the rollout.
+func (s *Service) TargetsOf(ctx context.Context, id string, agents ...string) ([]fleet.Target, error) {
+	return s.Store.Targets().GetMany(ctx, id, agents)
 }
 
 // Trail returns the audit trail of a rollout, newest first; also of a deleted one.

@@ -46,7 +46,7 @@ func TestARolloutIsPreviewedAndStarted(t *testing.T) {
 		t.Errorf("locks are %v", got)
 	}
 	for _, want := range pre.Targets {
-		if got, err := d.service.TargetOf(t.Context(), r.ID, want.AgentID); err != nil || len(got) != 1 || got[0].Policy != want.Policy || got[0].Policy == "" || got[0].Site != want.Site {
+		if got, err := d.service.TargetsOf(t.Context(), r.ID, want.AgentID); err != nil || len(got) != 1 || got[0].Policy != want.Policy || got[0].Policy == "" || got[0].Site != want.Site {
 			t.Errorf("the target of %+v is %+v, %v", want, got, err)
 		}
 	}

@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 )
 
 // QueryTimeout bounds one read of agents by a query that somebody wrote: ten times what a
@@ -22,4 +24,15 @@ func InQueryTime(ctx context.Context, read func(context.Context) error) error {
 		return fleet.Errorf(fleet.TooMany, "the query takes more than %s, with the others that run: name its fields, use fewer wildcards, or ask in several steps", QueryTimeout)
 	}
 	return err
+}
+
+// Matching returns the documents of a small kind that match a query; values returns those of a field.
+func Matching[T any](ctx context.Context, all Collection[T], f kql.Filter, values func(*T, *kql.Field) []any) ([]T, error) {
+	list, _, err := all.List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(v T) bool {
+		return !kql.Match(f, func(field *kql.Field) []any { return values(&v, field) })
+	}), nil
 }

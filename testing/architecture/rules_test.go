@@ -161,6 +161,10 @@ var bans = []ban{
 		reason: "what waits for a person is decided from facts that server/insight/attention/facts reads",
 	},
 	{
+		from: []string{"server/api/admin"}, to: []string{"//server/store", "//server/store/sqlite", "//server/store/elastic"},
+		reason: "a handler parses, calls a domain function and renders: what reads or writes documents is in the room that owns the noun",
+	},
+	{
 		from: []string{"server/rollout/configfile"}, to: []string{"net/http/...", "os", "os/...", "io/ioutil", "log", "log/slog", "//server/store/...", "//server/rollout", "//server/rollout/..."},
 		reason: "templates are given to it, so that they reach no file, no environment and no network, and so that rollouts can call it",
 	},

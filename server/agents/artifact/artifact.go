@@ -495,8 +495,20 @@ func (s *Service) RemoveKey(ctx context.Context, id, actor string) error {
 	return nil
 }
 
-func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
+// PublisherKeys returns the keys whose packages the server accepts.
+func (s *Service) PublisherKeys(ctx context.Context) ([]fleet.PublisherKey, error) {
 	keys, _, err := s.Store.PublisherKeys().List(ctx, 0, 0)
+	return keys, err
+}
+
+// Packages returns all packages.
+func (s *Service) Packages(ctx context.Context) ([]fleet.Package, error) {
+	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
+	return packages, err
+}
+
+func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
+	keys, err := s.PublisherKeys(ctx)
 	if err != nil {
 		return nil, err
 	}

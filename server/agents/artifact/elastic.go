@@ -195,7 +195,7 @@ func armored(keys openpgp.EntityList) ([]byte, error) {
 }
 
 func (s *Service) openPGPKeys(ctx context.Context) (openpgp.EntityList, error) {
-	list, _, err := s.Store.PublisherKeys().List(ctx, 0, 0)
+	list, err := s.PublisherKeys(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/store/event"
@@ -123,6 +124,24 @@ func ownerOf(id string) string { return "enrollment key " + id }
 func (s *Service) Reveal(k fleet.EnrollmentKey) (cred fleet.Credential, ok bool) {
 	secret, ok := s.Sealer.Open(ownerOf(k.ID), k.Sealed)
 	return fleet.Credential{ID: k.ID, Secret: secret}, ok
+}
+
+// Keys returns a page of the keys that match a query, and how many do. A query finds a key by its
+// credential, too, if it can be shown.
+func (s *Service) Keys(ctx context.Context, f kql.Filter, offset, limit int) ([]fleet.EnrollmentKey, int, error) {
+	if _, everything := f.(kql.Everything); everything {
+		return s.Store.EnrollmentKeys().List(ctx, offset, limit)
+	}
+	list, err := store.Matching(ctx, s.Store.EnrollmentKeys(), f, func(k *fleet.EnrollmentKey, f *kql.Field) []any {
+		if f.Name != fleet.FieldAPIKey {
+			return k.Values(f)
+		}
+		if cred, ok := s.Reveal(*k); ok {
+			return []any{cred.Encode()}
+		}
+		return nil
+	})
+	return fleet.Part(list, offset, limit), len(list), err
 }
 
 // GetKey returns a key. Its error is Kibana's.

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/agents/infra"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/store/event"
@@ -57,6 +58,21 @@ func (s *Service) Get(ctx context.Context, id string) (fleet.Policy, error) {
 		err = errNotFound()
 	}
 	return p, err
+}
+
+// List returns the policies that match a query.
+func (s *Service) List(ctx context.Context, f kql.Filter) ([]fleet.Policy, error) {
+	return store.Matching(ctx, s.Store.Policies(), f, (*fleet.Policy).Values)
+}
+
+// ByID returns all policies by their ids.
+func (s *Service) ByID(ctx context.Context) (map[string]fleet.Policy, error) {
+	all, _, err := s.Store.Policies().List(ctx, 0, 0)
+	byID := make(map[string]fleet.Policy, len(all))
+	for _, p := range all {
+		byID[p.ID] = p
+	}
+	return byID, err
 }
 
 // Create stores a policy. An empty id is replaced by a random one.
@@ -306,6 +322,12 @@ func (s *Service) CountAgents(ctx context.Context, id string) (int, error) {
 	// An empty page has the total.
 	_, n, err := s.Store.Agents().List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: id, ActiveOnly: true}})
 	return n, err
+}
+
+// AgentCounts returns how many agents that have not left each policy has, in one pass.
+func (s *Service) AgentCounts(ctx context.Context) (map[string]int, error) {
+	n := map[string]int{}
+	return n, s.Store.Agents().Census(ctx, func(a fleet.Census) { n[a.PolicyID]++ })
 }
 
 // Bump increases the revision of the policies that use a stored object which has changed,

@@ -21,6 +21,11 @@ const (
 	usedEvery = time.Minute
 )
 
+// Keys returns a page of the admin keys, and how many there are.
+func (s *Service) Keys(ctx context.Context, offset, limit int) ([]fleet.AdminKey, int, error) {
+	return s.Store.AdminKeys().List(ctx, offset, limit)
+}
+
 // CreateKey creates an admin key, whose name must not look like that of another usable key, or of
 // the server itself: it shows who did something. Only the hash of the secret is stored, so the credential cannot
 // be shown again. A lifetime of 0 means that the key does not expire.

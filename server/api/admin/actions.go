@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/history"
 	"github.com/muster-fleet/muster/server/rollout/action"
-	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // routeActions adds the routes of actions.
@@ -24,6 +24,15 @@ func (h *Handlers) routeActions(on bind) {
 	on(adminapi.ListActionStatus.Call, h.actionStatus)
 	on(adminapi.CancelAction.Call, h.cancelAction)
 }
+
+var (
+	listedTypes = []agentapi.ActionType{
+		agentapi.ActionUpgrade, action.RollbackType, agentapi.ActionStage, agentapi.ActionUnenroll, agentapi.ActionPolicyReassign, agentapi.ActionPolicyChange, agentapi.ActionProceed,
+	}
+	actionStates = []fleet.ActionState{
+		fleet.ActionInProgress, fleet.ActionComplete, fleet.ActionFailed, fleet.ActionCancelled, fleet.ActionExpired, fleet.ActionRolloutPassed,
+	}
+)
 
 func (h *Handlers) actionStatus(c *gin.Context) error {
 	number, size, err := page(c, 0)
@@ -38,19 +47,18 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q := store.ActionQuery{Offset: number * size, Limit: size}
+	q := action.Query{Offset: number * size, Limit: size}
 	if q.From, q.Until, err = createdIn(c, latest, h.Now.UTC()); err != nil {
 		return err
 	}
-	read := h.Actions.ListWithPolicies
-	if latest > 0 {
-		read = h.Actions.List // as in Kibana, where latest is for recent errors
-	}
-	filter, err := actionFilterOf(c)
-	if err != nil {
+	filter := action.Filter{CreatedBy: c.Query("createdBy")}
+	if filter.Types, err = queryWords(c, "type", "the type of an action", listedTypes); err != nil {
 		return err
 	}
-	list, err := filter.page(q, func(q store.ActionQuery) ([]action.Status, error) { return read(c.Request.Context(), q, errorSize) })
+	if filter.Outcomes, err = queryWords(c, "outcome", "the outcome of an action", actionStates); err != nil {
+		return err
+	}
+	list, err := h.Actions.Find(c.Request.Context(), q, filter, latest > 0, errorSize) // as in Kibana, where latest is for recent errors
 	if err != nil {
 		return err
 	}
@@ -156,11 +164,7 @@ func (h *Handlers) cancelAction(c *gin.Context) error {
 
 func (h *Handlers) availableVersions(c *gin.Context) error {
 	catalog, err := h.Actions.Catalog(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.VersionList{Items: catalog.Versions()})
-	return nil
+	return send(c, adminapi.VersionList{Items: catalog.Versions()}, err)
 }
 
 // addActionProgress adds to an action how it stands on its agents.

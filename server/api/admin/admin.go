@@ -32,6 +32,7 @@ import (
 	"github.com/muster-fleet/muster/server/insight/incident"
 	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/insight/series"
+	"github.com/muster-fleet/muster/server/insight/view"
 	"github.com/muster-fleet/muster/server/insight/webhook"
 	"github.com/muster-fleet/muster/server/node/replica"
 	"github.com/muster-fleet/muster/server/rollout"
@@ -40,7 +41,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/group"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/server/rollout/spec/declare"
-	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -52,7 +53,7 @@ const APIVersion = "2023-10-31"
 // Handlers serve the admin API.
 type Handlers struct {
 	API        httpapi.API
-	Store      store.Store
+	Trail      audit.Trail
 	Access     *access.Service
 	Enrollment *enrollment.Service
 	Policies   *policy.Service
@@ -61,6 +62,7 @@ type Handlers struct {
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
 	Uploads    *diagnostics.Service
+	Views      *view.Service
 	Inventory  *inventory.Service
 	History    *history.Service
 	Attention  *facts.Reader
@@ -456,18 +458,14 @@ func (h *Handlers) limits() *adminapi.ServerLimits {
 
 func (h *Handlers) server(c *gin.Context) error {
 	s, err := h.described(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, s)
-	return nil
+	return send(c, s, err)
 }
 
 // described returns the server's version and what hosts need to enrol.
 func (h *Handlers) described(ctx context.Context) (adminapi.Server, error) {
 	s := h.Server
 	s.Now = h.Now.UTC()
-	keys, _, err := h.Store.PublisherKeys().List(ctx, 0, 0)
+	keys, err := h.Artifacts.PublisherKeys(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -504,12 +502,6 @@ func pageUpTo(c *gin.Context, first, most int) (number, size int, err error) {
 	// Not 0, which means all items to the store.
 	size, err = queryInt(c, "perPage", 20, 1, most)
 	return number, size, err
-}
-
-// pageIn returns a page of a list. The first page has the number 1.
-func pageIn[T any](list []T, number, size int) []T {
-	from := min((number-1)*size, len(list))
-	return list[from:min(from+size, len(list))]
 }
 
 func queryInt(c *gin.Context, name string, def, low, high int) (int, error) {

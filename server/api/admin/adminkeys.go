@@ -20,12 +20,8 @@ func (h *Handlers) listAdminKeys(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	keys, total, err := h.Store.AdminKeys().List(c.Request.Context(), (number-1)*size, size)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.AdminKeyList{Items: each(keys, renderAdminKey), Total: total, Page: number, PerPage: size})
-	return nil
+	keys, total, err := h.Access.Keys(c.Request.Context(), (number-1)*size, size)
+	return send(c, adminapi.AdminKeyList{Items: each(keys, renderAdminKey), Total: total, Page: number, PerPage: size}, err)
 }
 
 func (h *Handlers) createAdminKey(c *gin.Context) error {
@@ -74,9 +70,5 @@ func showNewAdminKey(c *gin.Context, k fleet.AdminKey, cred fleet.Credential) {
 }
 
 func (h *Handlers) revokeAdminKey(c *gin.Context) error {
-	if err := h.Access.RevokeKey(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "revoked"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "revoked"}, h.Access.RevokeKey(c.Request.Context(), c.Param("keyId"), actor(c)))
 }

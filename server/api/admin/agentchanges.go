@@ -49,20 +49,12 @@ func (h *Handlers) updateAgent(c *gin.Context) error {
 		}
 	}
 	item, err := h.agentItem(c)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.UpdatedAgent{Item: item, Warnings: filled(notices)})
-	return nil
+	return send(c, adminapi.UpdatedAgent{Item: item, Warnings: filled(notices)}, err)
 }
 
 // deleteAgent unenrols the agent, as Kibana does: its document stays.
 func (h *Handlers) deleteAgent(c *gin.Context) error {
-	if err := h.unenrollOne(c, action.UnenrollOrder{Revoke: true}); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.unenrollOne(c, action.UnenrollOrder{Revoke: true}))
 }
 
 func (h *Handlers) reassignAgent(c *gin.Context) error {
@@ -76,11 +68,7 @@ func (h *Handlers) reassignAgent(c *gin.Context) error {
 		return err
 	}
 	_, err = h.Actions.Reassign(c.Request.Context(), action.ReassignOrder{PolicyID: req.PolicyId, AgentIDs: ids, Single: true, Actor: actor(c)})
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.Reassigned{Warnings: filled(notices)})
-	return nil
+	return send(c, adminapi.Reassigned{Warnings: filled(notices)}, err)
 }
 
 func (h *Handlers) bulkReassign(c *gin.Context) error {
@@ -201,19 +189,8 @@ func (h *Handlers) agentsOfActions(c *gin.Context) error {
 	if len(req.ActionIds) > maxActionIDs {
 		return fleet.FieldError("body.actionIds", "array size is [%d], but cannot be greater than [%d]", len(req.ActionIds), maxActionIDs)
 	}
-	out := adminapi.AgentsOfActions{Items: []string{}}
-	for _, id := range req.ActionIds {
-		a, err := h.Store.Actions().Get(c.Request.Context(), id)
-		if err != nil && fleet.KindOf(err) == fleet.NotFound {
-			continue // as in Kibana
-		}
-		if err != nil {
-			return err
-		}
-		out.Items = append(out.Items, a.Agents...)
-	}
-	c.JSON(http.StatusOK, out)
-	return nil
+	agents, err := h.Actions.AgentsOf(c.Request.Context(), req.ActionIds)
+	return send(c, adminapi.AgentsOfActions{Items: agents}, err)
 }
 
 func privilegeOrder(user *adminapi.PrivilegeUser, ids []string, selected bool) action.Order {

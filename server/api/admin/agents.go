@@ -91,11 +91,7 @@ func (h *Handlers) getAgent(c *gin.Context) error {
 		return err
 	}
 	item, err := h.agentItem(c)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.AgentItem{Item: item})
-	return nil
+	return send(c, adminapi.AgentItem{Item: item}, err)
 }
 
 // agentItem returns the agent that the path names, with what can be ordered of it.
@@ -131,7 +127,7 @@ func (h *Handlers) agentCommands(ctx context.Context, a *fleet.Agent) ([]adminap
 	if err != nil {
 		return nil, err
 	}
-	policy, err := h.Store.Policies().Get(ctx, a.PolicyID)
+	policy, err := h.Policies.Get(ctx, a.PolicyID)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return nil, err
 	}
@@ -189,11 +185,7 @@ func (h *Handlers) upgradeAgent(c *gin.Context) error {
 		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true,
 		OverrideFreeze: isSet(req.OverrideFreeze), OverrideExposure: isSet(req.OverrideExposure), Why: deref(req.Why), TakeOver: deref(req.TakeOver), Actor: actor(c),
 	})
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.UpgradeResponse{ActionId: &a.ID})
-	return nil
+	return send(c, adminapi.UpgradeResponse{ActionId: &a.ID}, err)
 }
 
 func (h *Handlers) bulkUpgrade(c *gin.Context) error {
@@ -262,11 +254,7 @@ func (h *Handlers) bulkWith(c *gin.Context, agents json.RawMessage, includeInact
 
 // answerAction answers with the id of an action, or returns err.
 func answerAction(c *gin.Context, a fleet.Action, err error) error {
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
-	return nil
+	return send(c, adminapi.BulkActionResponse{ActionId: &a.ID}, err)
 }
 
 // answerFound answers a dry run with the number of agents that are named or selected and

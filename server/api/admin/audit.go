@@ -9,7 +9,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
 )
 
@@ -40,7 +39,7 @@ func (h *Handlers) audited(c *gin.Context, of *adminapi.Call) {
 		return
 	}
 	// What the call has done is in no document that the store watches.
-	if err := audit.RecordCall(ctx, h.Store); err != nil {
+	if err := h.Trail.RecordCall(ctx); err != nil {
 		h.API.Log.Error("a call that changed no document is not in the audit trail", "actor", actor(c), "call", call, "error", err)
 	}
 }
@@ -54,7 +53,7 @@ const (
 
 // listTrail answers with the entries of the audit trail that the parameters select.
 func (h *Handlers) listTrail(c *gin.Context) error {
-	q := store.AuditQuery{Subject: c.Query("subject"), Actor: c.Query("actor"), Verb: c.Query("verb"), Words: strings.Fields(strings.ToLower(c.Query("q")))}
+	q := audit.Query{Subject: c.Query("subject"), Actor: c.Query("actor"), Verb: c.Query("verb"), Words: strings.Fields(strings.ToLower(c.Query("q")))}
 	if n := len(c.Query("q")); n > maxTrailSearch {
 		return fleet.FieldError("query.q", "has %d bytes, at most %d are accepted", n, maxTrailSearch)
 	}
@@ -73,7 +72,7 @@ func (h *Handlers) listTrail(c *gin.Context) error {
 	}
 	return answerPage(c, func(offset, limit int) ([]fleet.AuditEntry, int, error) {
 		q.Offset, q.Limit = offset, limit
-		return h.Store.Audit().List(c.Request.Context(), q)
+		return h.Trail.List(c.Request.Context(), q)
 	})
 }
 

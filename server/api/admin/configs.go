@@ -74,7 +74,7 @@ func (h *Handlers) listPreviewConfigs(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := pageIn(targets, number, size)
+	shown := fleet.Part(targets, (number-1)*size, size)
 	hosts, err := h.previewFiles(ctx, r.Plan, each(shown, func(t fleet.PreviewTarget) string { return t.AgentID }))
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (h *Handlers) previewTargets(ctx context.Context, pre *fleet.Preview, agent
 		if i := slices.IndexFunc(pre.Skipped, func(s fleet.SkippedAgent) bool { return s.AgentID == id }); i >= 0 {
 			return nil, fleet.FieldError("query.agent", "is %q, which is left out: %s", id, pre.Skipped[i].Text)
 		}
-		a, err := h.Store.Agents().Get(ctx, id)
+		a, err := h.Inventory.Get(ctx, id)
 		switch {
 		case err != nil && fleet.KindOf(err) != fleet.NotFound:
 			return nil, err
@@ -124,17 +124,13 @@ func (h *Handlers) previewFiles(ctx context.Context, p fleet.Plan, ids []string)
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	agents, err := h.Store.Agents().GetMany(ctx, ids)
+	agents, err := h.Inventory.Many(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := h.Store.Policies().List(ctx, 0, 0)
+	policies, err := h.Policies.ByID(ctx)
 	if err != nil {
 		return nil, err
-	}
-	policies := make(map[string]fleet.Policy, len(all))
-	for _, p := range all {
-		policies[p.ID] = p
 	}
 	return h.Configs.Preview(ctx, p, policies, agents)
 }

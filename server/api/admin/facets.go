@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,34 +43,21 @@ func (h *Handlers) facets(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	labels, err := h.policyNames(ctx)
+	policies, err := h.Policies.ByID(ctx)
 	if err != nil {
 		return err
 	}
 	out := adminapi.Facets{Total: tally.Total, Facets: []adminapi.Facet{}}
 	for _, name := range facetNames {
 		if slices.Contains(names, name) {
-			out.Facets = append(out.Facets, renderFacet(name, tally, labels, limit, h.Now.UTC()))
+			out.Facets = append(out.Facets, renderFacet(name, tally, policies, limit, h.Now.UTC()))
 		}
 	}
 	c.JSON(http.StatusOK, out)
 	return nil
 }
 
-// policyNames returns the names of the policies by their ids.
-func (h *Handlers) policyNames(ctx context.Context) (map[string]string, error) {
-	all, _, err := h.Store.Policies().List(ctx, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]string{}
-	for _, p := range all {
-		names[p.ID] = p.Name
-	}
-	return names, nil
-}
-
-func renderFacet(name string, tally inventory.Tally, policies map[string]string, limit int, now time.Time) adminapi.Facet {
+func renderFacet(name string, tally inventory.Tally, policies map[string]fleet.Policy, limit int, now time.Time) adminapi.Facet {
 	out := adminapi.Facet{Field: name, Values: []adminapi.FacetValue{}}
 	health := fleet.HealthClasses(nil, now)
 	switch name {
@@ -90,8 +76,8 @@ func renderFacet(name string, tally inventory.Tally, policies map[string]string,
 	byClass := inventory.FieldFacets[i].Field.ByClass
 	for value, n := range tally.Values[i] {
 		v := adminapi.FacetValue{Value: value, Count: n.Agents, Kuery: facetQuery(name, value)}
-		if name == "policy" && policies[value] != value {
-			v.Label = ptr(policies[value])
+		if name == "policy" && policies[value].Name != value {
+			v.Label = ptr(policies[value].Name)
 		}
 		if byClass {
 			by := map[string]int{}

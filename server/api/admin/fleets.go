@@ -244,11 +244,7 @@ func (h *Handlers) resumeFleet(c *gin.Context) error {
 
 func (h *Handlers) listFleetCommands(c *gin.Context) error {
 	commands, err := h.Declared.Commands(c.Request.Context(), c.Param("name"))
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, list[fleet.Command]{commands})
-	return nil
+	return send(c, list[fleet.Command]{commands}, err)
 }
 
 func (h *Handlers) listFleetHistory(c *gin.Context) error {
@@ -257,20 +253,12 @@ func (h *Handlers) listFleetHistory(c *gin.Context) error {
 		return err
 	}
 	items, total, err := h.Declared.History(c.Request.Context(), c.Param("name"), offset, limit)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.FleetHistory{Items: items, Total: total})
-	return nil
+	return send(c, adminapi.FleetHistory{Items: items, Total: total}, err)
 }
 
 func (h *Handlers) getFleetSchema(c *gin.Context) error {
 	schema, err := adminapi.Schema("Fleet")
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, schema)
-	return nil
+	return send(c, schema, err)
 }
 
 func (h *Handlers) exportFleets(c *gin.Context) error {
@@ -279,11 +267,7 @@ func (h *Handlers) exportFleets(c *gin.Context) error {
 		return err
 	}
 	items, err := declare.Items(list)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, fleetList{spec.APIVersion, spec.Kind + "List", fleetListMetadata{len(items)}, items})
-	return nil
+	return send(c, fleetList{spec.APIVersion, spec.Kind + "List", fleetListMetadata{len(items)}, items}, err)
 }
 
 func (h *Handlers) convertFleets(c *gin.Context) error {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/gin-gonic/gin"
 
@@ -55,11 +54,7 @@ func (h *Handlers) deleteGroup(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Groups.Delete(c.Request.Context(), groupID(c), w); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Groups.Delete(c.Request.Context(), groupID(c), w))
 }
 
 func (h *Handlers) previewGroup(c *gin.Context) error {

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -43,11 +42,7 @@ func (h *Handlers) setExposure(c *gin.Context) error {
 
 func (h *Handlers) listFreezes(c *gin.Context) error {
 	freezes, err := h.Rollouts.ListFreezes(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, list[fleet.Freeze]{orEmpty(freezes)})
-	return nil
+	return send(c, list[fleet.Freeze]{orEmpty(freezes)}, err)
 }
 
 type freezeBody struct {
@@ -76,20 +71,12 @@ func (h *Handlers) deleteFreeze(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Rollouts.DeleteFreeze(c.Request.Context(), c.Param("freezeId"), w); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Rollouts.DeleteFreeze(c.Request.Context(), c.Param("freezeId"), w))
 }
 
 func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
 	manifests, err := h.Rollouts.ListUpgradeManifests(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, list[plan.UpgradeManifest]{orEmpty(manifests)})
-	return nil
+	return send(c, list[plan.UpgradeManifest]{orEmpty(manifests)}, err)
 }
 
 func (h *Handlers) getUpgradeManifest(c *gin.Context) error {

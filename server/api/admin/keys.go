@@ -10,7 +10,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/kql"
 )
 
 // routeKeys adds the routes of keys.
@@ -42,16 +41,11 @@ func (h *Handlers) listKeys(c *gin.Context) error {
 	if number*size > maxWindow {
 		return fleet.FieldError("query.perPage", "page × perPage is %d, at most %d keys can be paged through", number*size, maxWindow)
 	}
-	values := func(k *fleet.EnrollmentKey, f *kql.Field) []any {
-		if f.Name != fleet.FieldAPIKey {
-			return k.Values(f)
-		}
-		if cred, ok := h.Enrollment.Reveal(*k); ok {
-			return []any{cred.Encode()}
-		}
-		return nil
+	query, err := queryFilter(c, fleet.EnrollmentKeySchema(), h.Now.UTC())
+	if err != nil {
+		return err
 	}
-	keys, total, err := pageOf(c, h.Store.EnrollmentKeys(), fleet.EnrollmentKeySchema(), values, number, max(size, 1), h.Now.UTC())
+	keys, total, err := h.Enrollment.Keys(c.Request.Context(), query, (number-1)*max(size, 1), max(size, 1))
 	if err != nil {
 		return err
 	}
@@ -144,9 +138,5 @@ func (h *Handlers) revokeKey(c *gin.Context) error {
 	if remove {
 		end = h.Enrollment.DeleteKey
 	}
-	if err := end(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, end(c.Request.Context(), c.Param("keyId"), actor(c)))
 }

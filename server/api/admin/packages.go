@@ -37,7 +37,7 @@ func renderPackage(p fleet.Package) adminapi.Package {
 }
 
 func (h *Handlers) listPackages(c *gin.Context) error {
-	packages, _, err := h.Store.Packages().List(c.Request.Context(), 0, 0)
+	packages, err := h.Artifacts.Packages(c.Request.Context())
 	if err != nil {
 		return err
 	}
@@ -91,11 +91,7 @@ func (h *Handlers) pushPackage(c *gin.Context) error {
 }
 
 func (h *Handlers) deletePackage(c *gin.Context) error {
-	if err := h.Artifacts.Delete(c.Request.Context(), c.Param("file"), actor(c)); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Artifacts.Delete(c.Request.Context(), c.Param("file"), actor(c)))
 }
 
 func renderPublisherKey(k fleet.PublisherKey) adminapi.PublisherKey {
@@ -103,12 +99,8 @@ func renderPublisherKey(k fleet.PublisherKey) adminapi.PublisherKey {
 }
 
 func (h *Handlers) listPublisherKeys(c *gin.Context) error {
-	keys, _, err := h.Store.PublisherKeys().List(c.Request.Context(), 0, 0)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PublisherKeyList{Items: each(keys, renderPublisherKey)})
-	return nil
+	keys, err := h.Artifacts.PublisherKeys(c.Request.Context())
+	return send(c, adminapi.PublisherKeyList{Items: each(keys, renderPublisherKey)}, err)
 }
 
 func (h *Handlers) addPublisherKey(c *gin.Context) error {
@@ -121,17 +113,9 @@ func (h *Handlers) addPublisherKey(c *gin.Context) error {
 		name = *req.Name
 	}
 	k, err := h.Artifacts.AddKey(c.Request.Context(), req.PublicKey, name, actor(c))
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PublisherKeyItem{Item: renderPublisherKey(k)})
-	return nil
+	return send(c, adminapi.PublisherKeyItem{Item: renderPublisherKey(k)}, err)
 }
 
 func (h *Handlers) removePublisherKey(c *gin.Context) error {
-	if err := h.Artifacts.RemoveKey(c.Request.Context(), c.Param("keyId"), actor(c)); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Artifacts.RemoveKey(c.Request.Context(), c.Param("keyId"), actor(c)))
 }

@@ -93,19 +93,15 @@ func (h *Handlers) listPolicies(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := matching(c.Request.Context(), h.Store.Policies(), query, (*fleet.Policy).Values)
+	list, err := h.Policies.List(c.Request.Context(), query)
 	if err != nil {
 		return err
 	}
 	if err := sortPolicies(c, list); err != nil {
 		return err
 	}
-	items, err := h.renderPolicies(c.Request.Context(), pageIn(list, number, size), !uncounted)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PolicyList{Items: items, Total: len(list), Page: number, PerPage: size})
-	return nil
+	items, err := h.renderPolicies(c.Request.Context(), fleet.Part(list, (number-1)*size, size), !uncounted)
+	return send(c, adminapi.PolicyList{Items: items, Total: len(list), Page: number, PerPage: size}, err)
 }
 
 // uncounted reads the parameters that say whether agents are counted. Without either they
@@ -181,9 +177,10 @@ func compareFirst(a, b []any, sign int) int {
 // renderPolicies returns policies as the API has them. If counted, it counts their agents, in
 // one pass.
 func (h *Handlers) renderPolicies(ctx context.Context, list []fleet.Policy, counted bool) ([]adminapi.Policy, error) {
-	agents := map[string]int{}
+	var agents map[string]int
 	if counted && len(list) > 0 {
-		if err := h.Store.Agents().Census(ctx, func(a fleet.Census) { agents[a.PolicyID]++ }); err != nil {
+		var err error
+		if agents, err = h.Policies.AgentCounts(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -192,11 +189,7 @@ func (h *Handlers) renderPolicies(ctx context.Context, list []fleet.Policy, coun
 
 func (h *Handlers) answerPolicy(c *gin.Context, p fleet.Policy) error {
 	n, err := h.Policies.CountAgents(c.Request.Context(), p.ID)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PolicyItem{Item: renderPolicy(&p, n)})
-	return nil
+	return send(c, adminapi.PolicyItem{Item: renderPolicy(&p, n)}, err)
 }
 
 func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
@@ -457,11 +450,7 @@ func (h *Handlers) deletePolicy(c *gin.Context) error {
 		return fleet.FieldError("body.agentPolicyId", "is missing: give the policy's id")
 	}
 	p, err := h.Policies.Delete(c.Request.Context(), req.AgentPolicyId, isSet(req.Force), actor(c))
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.DeletedPolicy{Id: p.ID, Name: p.Name})
-	return nil
+	return send(c, adminapi.DeletedPolicy{Id: p.ID, Name: p.Name}, err)
 }
 
 // namedPolicies returns the policies of a list of ids, in its order.
@@ -469,13 +458,9 @@ func (h *Handlers) namedPolicies(ctx context.Context, ids []string, ignoreMissin
 	if len(ids) > maxPolicies {
 		return nil, fleet.FieldError("body.ids", "are %d, want at most %d", len(ids), maxPolicies)
 	}
-	all, _, err := h.Store.Policies().List(ctx, 0, 0)
+	byID, err := h.Policies.ByID(ctx)
 	if err != nil {
 		return nil, err
-	}
-	byID := make(map[string]fleet.Policy, len(all))
-	for _, p := range all {
-		byID[p.ID] = p
 	}
 	found := []fleet.Policy{}
 	for _, id := range ids {
@@ -506,11 +491,7 @@ func (h *Handlers) bulkGetPolicies(c *gin.Context) error {
 		return err
 	}
 	items, err := h.renderPolicies(c.Request.Context(), found, true)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PolicyItems{Items: items})
-	return nil
+	return send(c, adminapi.PolicyItems{Items: items}, err)
 }
 
 func (h *Handlers) listPolicyOutputs(c *gin.Context) error {
@@ -542,11 +523,7 @@ func (h *Handlers) getPolicyOutputs(c *gin.Context) error {
 		return err
 	}
 	item, err := h.outputsOf(c.Request.Context(), p)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PolicyOutputsItem{Item: item})
-	return nil
+	return send(c, adminapi.PolicyOutputsItem{Item: item}, err)
 }
 
 func (h *Handlers) outputsOf(ctx context.Context, p fleet.Policy) (out adminapi.PolicyOutputs, err error) {
@@ -578,11 +555,7 @@ func (h *Handlers) rendered(c *gin.Context) (policy.Rendered, error) {
 
 func (h *Handlers) getFullPolicy(c *gin.Context) error {
 	r, err := h.rendered(c)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.FullPolicyItem{Item: r.Body})
-	return nil
+	return send(c, adminapi.FullPolicyItem{Item: r.Body}, err)
 }
 
 func (h *Handlers) downloadPolicy(c *gin.Context) error {

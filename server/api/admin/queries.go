@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/insight/inventory"
 	"github.com/muster-fleet/muster/server/kql"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // selection returns the agents that a request is for, given as ids or as a query. A query
@@ -35,23 +33,6 @@ func (h *Handlers) selection(ctx context.Context, raw json.RawMessage, inactive 
 	return ids, true, err
 }
 
-// pageOf returns a page of the items of a small collection that match the query of the
-// request.
-func pageOf[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, values func(*T, *kql.Field) []any, number, size int, now time.Time) ([]T, int, error) {
-	f, err := queryFilter(c, schema, now)
-	if err != nil {
-		return nil, 0, err
-	}
-	if _, everything := f.(kql.Everything); everything {
-		return all.List(c.Request.Context(), (number-1)*size, size)
-	}
-	list, err := matching(c.Request.Context(), all, f, values)
-	if err != nil {
-		return nil, 0, err
-	}
-	return pageIn(list, number, size), len(list), nil
-}
-
 // queryFilter compiles the query of the request.
 func queryFilter(c *gin.Context, schema *kql.Schema, now time.Time) (kql.Filter, error) {
 	f, err := kql.Compile(c.Query("kuery"), schema, now)
@@ -61,28 +42,13 @@ func queryFilter(c *gin.Context, schema *kql.Schema, now time.Time) (kql.Filter,
 	return f, nil
 }
 
-// matching returns the items of a small collection that match f.
-func matching[T any](ctx context.Context, all store.Collection[T], f kql.Filter, values func(*T, *kql.Field) []any) ([]T, error) {
-	list, _, err := all.List(ctx, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(list, func(v T) bool {
-		return !kql.Match(f, func(field *kql.Field) []any { return values(&v, field) })
-	}), nil
-}
-
 func (h *Handlers) agentTags(c *gin.Context) error {
 	inactive, err := queryBool(c, "showInactive")
 	if err != nil {
 		return err
 	}
 	tags, err := h.Inventory.Tags(c.Request.Context(), inventory.Selection{Kuery: c.Query("kuery"), Inactive: inactive})
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.TagList{Items: tags})
-	return nil
+	return send(c, adminapi.TagList{Items: tags}, err)
 }
 
 func (h *Handlers) suggest(c *gin.Context) error {

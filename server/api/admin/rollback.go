@@ -39,11 +39,7 @@ func (h *Handlers) bulkRollback(c *gin.Context) error {
 		return err
 	}
 	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Selected: selected, Forward: deref(req.Forward), TakeOver: deref(req.TakeOver), Actor: actor(c)})
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionsCreated{ActionIds: each(actions, func(a fleet.Action) string { return a.ID })})
-	return nil
+	return send(c, adminapi.ActionsCreated{ActionIds: each(actions, func(a fleet.Action) string { return a.ID })}, err)
 }
 
 func (h *Handlers) previewRollback(c *gin.Context) error {

@@ -15,7 +15,6 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // routeRollouts adds the routes of rollouts.
@@ -86,12 +85,14 @@ func orEmpty[T any](in []T) []T {
 }
 
 // answer sends v, or returns err.
-func answer[T any](c *gin.Context, v T, err error) error {
-	if err != nil {
-		return err
+func answer[T any](c *gin.Context, v T, err error) error { return send(c, item[T]{v}, err) }
+
+// send answers with v unless there is an error.
+func send(c *gin.Context, v any, err error) error {
+	if err == nil {
+		c.JSON(http.StatusOK, v)
 	}
-	c.JSON(http.StatusOK, item[T]{v})
-	return nil
+	return err
 }
 
 // answerPage sends the requested page of a list, which get reads.
@@ -101,11 +102,7 @@ func answerPage[T any](c *gin.Context, get func(offset, limit int) ([]T, int, er
 		return err
 	}
 	values, total, err := get((number-1)*size, size)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, paged[T]{orEmpty(values), total, number, size})
-	return nil
+	return send(c, paged[T]{orEmpty(values), total, number, size}, err)
 }
 
 // maxWhy bounds a reason, as package rollout does: a paragraph, not a log.
@@ -214,15 +211,9 @@ func (h *Handlers) rolloutsWith(ctx context.Context, states []fleet.RolloutState
 			}
 		}
 		if from+rolloutsRead >= total {
-			return part(with, offset, limit), len(with), nil
+			return fleet.Part(with, offset, limit), len(with), nil
 		}
 	}
-}
-
-// part returns a page of a list.
-func part[T any](all []T, offset, limit int) []T {
-	from := min(offset, len(all))
-	return all[from:min(from+limit, len(all))]
 }
 
 // queryWords returns the values of a parameter that may be repeated, or have several separated by
@@ -279,11 +270,7 @@ func (h *Handlers) deleteRollout(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Rollouts.Delete(c.Request.Context(), rolloutID(c), w); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Rollouts.Delete(c.Request.Context(), rolloutID(c), w))
 }
 
 func (h *Handlers) previewRollout(c *gin.Context) error {
@@ -468,7 +455,8 @@ func (h *Handlers) rollbackRollout(c *gin.Context) error {
 }
 
 func (h *Handlers) listTargets(c *gin.Context) error {
-	q := store.TargetQuery{RolloutID: rolloutID(c)}
+	q := rollout.TargetQuery{Agent: c.Query("agent"), Code: c.Query("code")}
+	q.RolloutID = rolloutID(c)
 	for _, words := range c.QueryArray("state") {
 		for _, name := range strings.Split(words, ",") {
 			state := fleet.TargetState(strings.TrimSpace(name))
@@ -491,7 +479,8 @@ func (h *Handlers) listTargets(c *gin.Context) error {
 		return err
 	}
 	return answerPage(c, func(offset, limit int) ([]adminapi.Target, int, error) {
-		targets, total, err := h.targetsWith(ctx, q, c.Query("agent"), c.Query("code"), offset, limit)
+		q.Offset, q.Limit = offset, limit
+		targets, total, err := h.Rollouts.FindTargets(ctx, q)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -506,27 +495,6 @@ func (h *Handlers) listTargets(c *gin.Context) error {
 		}
 		return views, total, err
 	})
-}
-
-// targetsWith returns a page of targets, only of those of an agent, and with a reason, that are not
-// empty. No store has an index of reasons: who asks for one also asks for a state, and few targets
-// fail.
-func (h *Handlers) targetsWith(ctx context.Context, q store.TargetQuery, agent, code string, offset, limit int) ([]fleet.Target, int, error) {
-	if agent != "" {
-		one, err := h.Rollouts.TargetOf(ctx, q.RolloutID, agent)
-		with := slices.DeleteFunc(one, func(t fleet.Target) bool {
-			return len(q.States) > 0 && !slices.Contains(q.States, t.State) || q.Batch != nil && t.Batch != *q.Batch || code != "" && string(t.Code) != code
-		})
-		return part(with, offset, limit), len(with), err
-	}
-	if code == "" {
-		q.Offset, q.Limit = offset, limit
-		return h.Rollouts.ListTargets(ctx, q)
-	}
-	q.Limit = fleet.MaxTargets
-	all, _, err := h.Rollouts.ListTargets(ctx, q)
-	with := slices.DeleteFunc(all, func(t fleet.Target) bool { return string(t.Code) != code })
-	return part(with, offset, limit), len(with), err
 }
 
 func (h *Handlers) listAudit(c *gin.Context) error {

@@ -59,9 +59,5 @@ func (h *Handlers) forgetServer(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Replicas.Forget(c.Request.Context(), c.Param("serverId"), w.Actor, w.Why); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Replicas.Forget(c.Request.Context(), c.Param("serverId"), w.Actor, w.Why))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 )
 
 // routeSetup adds what clients of Kibana ask before they begin: whether Fleet is set up,
@@ -192,11 +193,7 @@ func (h *Handlers) outputHealth(c *gin.Context) error {
 
 func (h *Handlers) listPackagePolicies(c *gin.Context) error {
 	number, size, err := page(c, 1)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.PackagePolicyList{Items: []map[string]any{}, Page: number, PerPage: size})
-	return nil
+	return send(c, adminapi.PackagePolicyList{Items: []map[string]any{}, Page: number, PerPage: size}, err)
 }
 
 // tokenSearch bounds the search terms of uninstall tokens, as in Kibana.
@@ -226,7 +223,7 @@ func (h *Handlers) listUninstallTokens(c *gin.Context) error {
 	policies = slices.DeleteFunc(policies, func(p fleet.Policy) bool {
 		return !strings.Contains(p.ID, policyID) || search != "" && !strings.Contains(p.ID, search) && !strings.Contains(strings.ToLower(p.Name), strings.ToLower(search))
 	})
-	items := each(pageIn(policies, number, size), h.uninstallToken)
+	items := each(fleet.Part(policies, (number-1)*size, size), h.uninstallToken)
 	c.JSON(http.StatusOK, adminapi.UninstallTokenList{Items: items, Total: len(policies), Page: number, PerPage: size})
 	return nil
 }
@@ -236,7 +233,7 @@ func (h *Handlers) tokenPolicies(c *gin.Context) ([]fleet.Policy, error) {
 	if h.Infra.Tokens == nil {
 		return nil, fleet.Errorf(fleet.Unavailable, "this server lacks the installation's encryption key, from which uninstall tokens are derived: copy it from another server's folder trust")
 	}
-	all, _, err := h.Store.Policies().List(c.Request.Context(), 0, 0)
+	all, err := h.Policies.List(c.Request.Context(), kql.Everything{})
 	return slices.DeleteFunc(all, func(p fleet.Policy) bool { return p.Managed || isSet(p.SupportsAgentless) }), err
 }
 

@@ -29,11 +29,7 @@ func (h *Handlers) timeline(c *gin.Context) error {
 		q.Component = &component
 	}
 	page, err := h.History.Timeline(c.Request.Context(), c.Param("agentId"), q)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.Timeline{Items: each(page.Entries, renderEntry), Next: ptr(page.Next)})
-	return nil
+	return send(c, adminapi.Timeline{Items: each(page.Entries, renderEntry), Next: ptr(page.Next)}, err)
 }
 
 func renderEntry(r fleet.HistoryRecord) adminapi.TimelineEntry {
@@ -83,9 +79,5 @@ func (h *Handlers) seeFailures(c *gin.Context) error {
 	if until.After(now) {
 		return fleet.FieldError("body.until", "is %s, want a time that has passed: later failures cannot have been seen", until.Format(time.RFC3339))
 	}
-	if err := h.Access.SeeFailures(c.Request.Context(), callersKey(c).ID, until); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.Empty{})
-	return nil
+	return send(c, adminapi.Empty{}, h.Access.SeeFailures(c.Request.Context(), callersKey(c).ID, until))
 }

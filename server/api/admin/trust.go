@@ -18,11 +18,7 @@ func (h *Handlers) trust(c *gin.Context) error {
 		return err
 	}
 	out, err := renderTrust(view)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, out)
-	return nil
+	return send(c, out, err)
 }
 
 func (h *Handlers) listTrustFiles(c *gin.Context) error {

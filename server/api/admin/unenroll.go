@@ -18,11 +18,7 @@ func (h *Handlers) unenrollAgent(c *gin.Context) error {
 	if err := decodeOptional(c, &req); err != nil {
 		return err
 	}
-	if err := h.unenrollOne(c, action.UnenrollOrder{Revoke: isSet(req.Revoke), Force: isSet(req.Force)}); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.Empty{})
-	return nil
+	return send(c, adminapi.Empty{}, h.unenrollOne(c, action.UnenrollOrder{Revoke: isSet(req.Revoke), Force: isSet(req.Force)}))
 }
 
 // unenrollOne unenrols the agent of the path. That it is unenrolled already is no error.

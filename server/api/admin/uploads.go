@@ -52,11 +52,7 @@ func (h *Handlers) requestDiagnostics(c *gin.Context) error {
 	a, err := h.Actions.RequestDiagnostics(c.Request.Context(), action.DiagnosticsOrder{
 		AgentIDs: []string{c.Param("agentId")}, Single: true, RequestDiagnosticsData: data, Actor: actor(c),
 	})
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionCreated{ActionId: a.ID})
-	return nil
+	return send(c, adminapi.ActionCreated{ActionId: a.ID}, err)
 }
 
 func (h *Handlers) bulkRequestDiagnostics(c *gin.Context) error {
@@ -80,11 +76,7 @@ func (h *Handlers) listUploads(c *gin.Context) error {
 		return err
 	}
 	files, err := h.Uploads.List(ctx, a)
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.UploadList{Items: each(files, renderUpload)})
-	return nil
+	return send(c, adminapi.UploadList{Items: each(files, renderUpload)}, err)
 }
 
 func renderUpload(f diagnostics.File) adminapi.Upload {
@@ -143,9 +135,5 @@ func (w lazyWriter) Write(p []byte) (int, error) {
 
 func (h *Handlers) deleteUpload(c *gin.Context) error {
 	id := c.Param("fileId")
-	if err := h.Uploads.Delete(c.Request.Context(), id, actor(c)); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.UploadDeleted{Id: id, Deleted: true})
-	return nil
+	return send(c, adminapi.UploadDeleted{Id: id, Deleted: true}, h.Uploads.Delete(c.Request.Context(), id, actor(c)))
 }

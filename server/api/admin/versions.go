@@ -75,7 +75,7 @@ func (h *Handlers) inRollouts(ctx context.Context, component string, agents []fl
 		}
 	}
 	for rolloutID, ids := range members {
-		targets, err := h.Store.Targets().GetMany(ctx, rolloutID, ids)
+		targets, err := h.Rollouts.TargetsOf(ctx, rolloutID, ids...)
 		if err != nil {
 			return nil, err
 		}

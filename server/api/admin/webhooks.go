@@ -32,11 +32,7 @@ func renderWebhook(w fleet.Webhook) adminapi.Webhook {
 
 func (h *Handlers) listWebhooks(c *gin.Context) error {
 	hooks, err := h.Webhooks.List(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.WebhookList{Items: each(hooks, renderWebhook)})
-	return nil
+	return send(c, adminapi.WebhookList{Items: each(hooks, renderWebhook)}, err)
 }
 
 func (h *Handlers) createWebhook(c *gin.Context) error {
@@ -60,11 +56,7 @@ func (h *Handlers) createWebhook(c *gin.Context) error {
 }
 
 func (h *Handlers) deleteWebhook(c *gin.Context) error {
-	if err := h.Webhooks.Delete(c.Request.Context(), c.Param("webhookId"), actor(c)); err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
-	return nil
+	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Webhooks.Delete(c.Request.Context(), c.Param("webhookId"), actor(c)))
 }
 
 // disable returns a handler that disables or enables a webhook.
@@ -90,9 +82,5 @@ func (h *Handlers) redeliver(c *gin.Context) error {
 }
 
 func empty(c *gin.Context, err error) error {
-	if err != nil {
-		return err
-	}
-	c.JSON(http.StatusOK, adminapi.Empty{})
-	return nil
+	return send(c, adminapi.Empty{}, err)
 }

@@ -131,6 +131,20 @@ func RecordCall(ctx context.Context, s store.Store) error {
 	return c.append(ctx, trail, []fleet.AuditEntry{*c.call})
 }
 
+// Trail is the audit trail of a store, for the admin API.
+type Trail struct{ Store store.Store }
+
+// Query selects one page of entries.
+type Query = store.AuditQuery
+
+// List returns a page of the entries, newest first, and how many match.
+func (t Trail) List(ctx context.Context, q Query) ([]fleet.AuditEntry, int, error) {
+	return t.Store.Audit().List(ctx, q)
+}
+
+// RecordCall is the function of this name.
+func (t Trail) RecordCall(ctx context.Context) error { return RecordCall(ctx, t.Store) }
+
 // append writes entries. c.mu is held, so that a caller who hangs up meanwhile is gone either
 // before the first entry or after it.
 func (c *Change) append(ctx context.Context, trail store.Audit, entries []fleet.AuditEntry) error {
