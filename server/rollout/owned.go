@@ -10,7 +10,7 @@ import (
 )
 
 // checkOwned refuses a rollout of agents that belong to a declared fleet, unless the request takes
-// them over, which suspends the fleet. The rollouts of declared fleets themselves are never
+// them over, which suspends the object. The rollouts of declared fleets themselves are never
 // refused: their owner decides what they select.
 func (s *Service) checkOwned(ctx context.Context, r *fleet.Rollout, req Request) error {
 	suspend, err := s.claim(ctx, r, req)
@@ -39,7 +39,7 @@ func (s *Service) claim(ctx context.Context, r *fleet.Rollout, req Request) (sus
 }
 
 // checkOwnedTargets is checkOwned for a rollback, whose targets its preview has. Also that of a
-// declared fleet's own rollout is an operator's order: the fleet would bring its agents forward
+// declared fleet's own rollout is an operator's order: the object would bring its agents forward
 // again.
 func (s *Service) checkOwnedTargets(ctx context.Context, back *fleet.Rollout, pre *fleet.Preview, req Request) error {
 	return s.checkClaim(ctx, back.Plan.Component, req, func(f func(*fleet.Agent)) error {

@@ -132,7 +132,7 @@ func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Pl
 }
 
 // CreateDeclared creates the draft of a rollout that carries out a declared fleet, under an id
-// that the fleet has chosen. specHash is the rollout hash of its spec. A repeated call returns
+// that its reconciler has chosen. specHash is the rollout hash of its spec. A repeated call returns
 // the same rollout, whatever its state.
 func (s *Service) CreateDeclared(ctx context.Context, id, fleetName, specHash string, p fleet.Plan, req Request) (fleet.Rollout, error) {
 	if err := req.check(); err != nil {

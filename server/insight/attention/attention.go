@@ -60,7 +60,7 @@ type Item struct {
 	Severity Severity
 	Text     string // what is the matter, as a sentence
 	Next     string // what to do, as a sentence
-	// Subject is the id of the rollout, incident, webhook or key, or the name of the fleet.
+	// Subject is the id of the rollout, incident, webhook or key, or the name of the declared fleet.
 	Subject string
 	Count   int // hosts or letters; 0: it does not apply
 	Since   *time.Time
@@ -118,7 +118,7 @@ type Condition struct {
 }
 
 // ofFleet returns the items of a declared fleet. What its rollout waits for is left to the item of
-// the rollout, if there is one, and failures that stall the fleet are named once.
+// the rollout, if there is one, and failures that stall the object are named once.
 func ofFleet(f *DeclaredFleet, rollouts map[string]bool) (out []Item) {
 	item := func(kind Kind, what string, c *Condition) Item {
 		return Item{

@@ -12,7 +12,7 @@ import (
 type Owners interface {
 	// Of returns a function that names the declared fleet which decides about a component of an
 	// agent, or about the agent itself if no component is named; empty: none does. The function is
-	// nil if there is no such fleet at all.
+	// nil if there is no declared fleet at all.
 	Of(ctx context.Context, component string) (func(*fleet.Agent) string, error)
 	// TakeOver suspends a declared fleet, because an operator gives another order to its agents.
 	TakeOver(ctx context.Context, name, actor, why string) error
@@ -61,7 +61,7 @@ func ownedBy(ctx context.Context, owners Owners, claim Claim) (*owned, error) {
 	return o, err
 }
 
-// add counts an agent, and returns the fleet that it belongs to. One that does not report the
+// add counts an agent, and returns the declared fleet that it belongs to. One that does not report the
 // component belongs to none.
 func (o *owned) add(a *fleet.Agent) (name string) {
 	if o.of != nil && a.Of(o.claim.Component).Reported {
@@ -73,7 +73,7 @@ func (o *owned) add(a *fleet.Agent) (name string) {
 	return name
 }
 
-// suspend returns the fleet that is to be suspended before the order is given, empty if there is none.
+// suspend returns the declared fleet that is to be suspended before the order is given, empty if there is none.
 func (o *owned) suspend() string {
 	if o.n[o.claim.TakeOver] == 0 {
 		return ""
@@ -81,7 +81,7 @@ func (o *owned) suspend() string {
 	return o.claim.TakeOver
 }
 
-// refuses returns the error about the agents that belong to another fleet than the claim names.
+// refuses returns the error about the agents that belong to another declared fleet than the claim names.
 func (o *owned) refuses() error {
 	first := ""
 	for name := range o.n {

@@ -154,12 +154,12 @@ func (d *decider) latest(i int) bool {
 // run continues with the first member that is not done.
 func (d *decider) run() Decision {
 	step := sequence.Decide(d.items(), d.now)
-	if step.Phase == sequence.Over {
+	if step.Status == sequence.Over {
 		d.finish()
 		return Decision{}
 	}
 	i, m := step.Item, &d.g.Members[step.Item]
-	switch step.Phase {
+	switch step.Status {
 	case sequence.Soaks:
 		d.resumed()
 		return Decision{Member: i, Text: fmt.Sprintf("member %s is left to show its health before the next is upgraded", m.Name), Until: &step.Until}

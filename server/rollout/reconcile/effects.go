@@ -34,7 +34,7 @@ func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step
 	}
 	next, changed := step.Rollout, step.Changed
 	if len(step.Withdraw) > 0 && next.Stop != nil && !plan.SameStop(next.Stop, run.rollout.Stop) {
-		if err := r.commit(ctx, run, next, now); err != nil {
+		if err := r.save(ctx, run, next, now); err != nil {
 			return err
 		}
 		changed = false
@@ -50,7 +50,7 @@ func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step
 		run.countsPending = false
 		return nil
 	}
-	return r.commit(ctx, run, next, now)
+	return r.save(ctx, run, next, now)
 }
 
 // documents reads the documents of targets.

@@ -102,5 +102,5 @@ func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active ma
 	next := run.rollout
 	next.State, next.EndedAt, next.Waiting, next.Orders = fleet.RolloutRolledBack, &now, nil, nil
 	next.Counts = run.counts()
-	return true, r.commit(ctx, run, next, now)
+	return true, r.save(ctx, run, next, now)
 }

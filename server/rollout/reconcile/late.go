@@ -69,7 +69,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	}
 	// The batch is written before its targets; an empty one ends by itself.
 	if len(next.Batches) != len(run.rollout.Batches) || len(next.Policies) != len(run.rollout.Policies) {
-		if err := r.commit(ctx, run, next, r.now.UTC()); err != nil {
+		if err := r.save(ctx, run, next, r.now.UTC()); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ func (r *Reconciler) executeOrders(ctx context.Context, run *runState) error {
 			next.Stop = run.stopWithCount()
 		}
 	}
-	return r.commit(ctx, run, next, r.now.UTC())
+	return r.save(ctx, run, next, r.now.UTC())
 }
 
 func (r *Reconciler) executeOrder(ctx context.Context, run *runState, o fleet.Order) error {

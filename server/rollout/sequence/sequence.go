@@ -46,23 +46,23 @@ type Item struct {
 	Soak    time.Duration
 }
 
-// Phase is where a list is.
-type Phase int
+// Status is where a list is.
+type Status int
 
-// Values of Phase.
+// Values of Status.
 const (
-	Over    Phase = iota // no item is left
-	Begins               // an item is to begin
-	Follows              // an item is under way
-	Soaks                // an item is done, and the next one waits until it has shown its health
-	Ends                 // an item that is left out is ended
-	Fails                // an item has failed; the owner decides about the others
+	Over    Status = iota // no item is left
+	Begins                // an item is to begin
+	Follows               // an item is under way
+	Soaks                 // an item is done, and the next one waits until it has shown its health
+	Ends                  // an item that is left out is ended
+	Fails                 // an item has failed; the owner decides about the others
 )
 
 // Step is what is next in a list.
 type Step struct {
-	Phase Phase
-	Item  int
+	Status Status
+	Item   int
 	// Act is how the item is ended, in Ends.
 	Act Act
 	// Until is when Soaks ends.
@@ -76,21 +76,21 @@ func Decide(items []Item, now time.Time) Step {
 		switch it := &items[i]; it.Mark {
 		case Done:
 			if until := it.EndedAt.Add(it.Soak); i < len(items)-1 && until.After(now) {
-				return Step{Phase: Soaks, Item: i, Until: until}
+				return Step{Status: Soaks, Item: i, Until: until}
 			}
 		case LeftOut:
 			if act, over := End(it.Rollout); !over {
-				return Step{Phase: Ends, Item: i, Act: act}
+				return Step{Status: Ends, Item: i, Act: act}
 			}
 		case Failed:
-			return Step{Phase: Fails, Item: i}
+			return Step{Status: Fails, Item: i}
 		case Running:
-			return Step{Phase: Follows, Item: i}
+			return Step{Status: Follows, Item: i}
 		default:
-			return Step{Phase: Begins, Item: i}
+			return Step{Status: Begins, Item: i}
 		}
 	}
-	return Step{Phase: Over, Item: len(items)}
+	return Step{Status: Over, Item: len(items)}
 }
 
 // End returns how a rollout is ended that its owner does not want any more. over reports that there is

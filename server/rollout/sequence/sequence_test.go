@@ -23,17 +23,17 @@ func TestDecide(t *testing.T) {
 		want  Step
 	}{
 		"nothing":                         {nil, Step{}},
-		"the first":                       {[]Item{{}, {}}, Step{Phase: Begins}},
-		"one is under way":                {[]Item{soaked, {Mark: Running, Rollout: running}, {}}, Step{Phase: Follows, Item: 1}},
-		"one has to show its health":      {[]Item{done, {}}, Step{Phase: Soaks, Until: until}},
+		"the first":                       {[]Item{{}, {}}, Step{Status: Begins}},
+		"one is under way":                {[]Item{soaked, {Mark: Running, Rollout: running}, {}}, Step{Status: Follows, Item: 1}},
+		"one has to show its health":      {[]Item{done, {}}, Step{Status: Soaks, Until: until}},
 		"the last need not":               {[]Item{soaked, done}, Step{Item: 2}},
-		"its time is over":                {[]Item{soaked, {}}, Step{Phase: Begins, Item: 1}},
-		"one has failed":                  {[]Item{soaked, {Mark: Failed}, {}}, Step{Phase: Fails, Item: 1}},
-		"the draft of one left out":       {[]Item{{Mark: LeftOut, Rollout: draft}, {}}, Step{Phase: Ends, Act: Discard}},
-		"an interrupted start":            {[]Item{{Mark: LeftOut, Rollout: started}, {}}, Step{Phase: Ends, Act: Begin}},
-		"one left out runs":               {[]Item{{Mark: LeftOut, Rollout: running}, {}}, Step{Phase: Ends, Act: Cancel}},
-		"one left out is being cancelled": {[]Item{{Mark: LeftOut, Rollout: cancelling}, {}}, Step{Phase: Ends}},
-		"one left out has ended":          {[]Item{{Mark: LeftOut, Rollout: ended}, {Mark: LeftOut}, {}}, Step{Phase: Begins, Item: 2}},
+		"its time is over":                {[]Item{soaked, {}}, Step{Status: Begins, Item: 1}},
+		"one has failed":                  {[]Item{soaked, {Mark: Failed}, {}}, Step{Status: Fails, Item: 1}},
+		"the draft of one left out":       {[]Item{{Mark: LeftOut, Rollout: draft}, {}}, Step{Status: Ends, Act: Discard}},
+		"an interrupted start":            {[]Item{{Mark: LeftOut, Rollout: started}, {}}, Step{Status: Ends, Act: Begin}},
+		"one left out runs":               {[]Item{{Mark: LeftOut, Rollout: running}, {}}, Step{Status: Ends, Act: Cancel}},
+		"one left out is being cancelled": {[]Item{{Mark: LeftOut, Rollout: cancelling}, {}}, Step{Status: Ends}},
+		"one left out has ended":          {[]Item{{Mark: LeftOut, Rollout: ended}, {Mark: LeftOut}, {}}, Step{Status: Begins, Item: 2}},
 	} {
 		if got := Decide(row.items, noon); got != row.want {
 			t.Errorf("%s: %+v, want %+v", name, got, row.want)
@@ -54,7 +54,7 @@ func TestOrderIsKept(t *testing.T) {
 				t.Fatalf("%+v is next in %+v", step, items)
 			}
 		}
-		if over := step.Item == len(items); over != (step.Phase == Over) {
+		if over := step.Item == len(items); over != (step.Status == Over) {
 			t.Fatalf("%+v of %d items", step, len(items))
 		}
 	})

@@ -225,7 +225,7 @@ func (d *decider) carryOut() {
 	case d.mine() && st.Rollout.Number > 0 || st.LastCompletedRolloutHash == st.RequestedRolloutHash:
 		d.repair()
 	default:
-		switch step := sequence.Decide(d.items(), d.now); step.Phase {
+		switch step := sequence.Decide(d.items(), d.now); step.Status {
 		case sequence.Begins:
 			d.next(step.Item)
 		case sequence.Over:

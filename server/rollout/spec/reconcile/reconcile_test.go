@@ -8,7 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/spec"
 )
 
-// returnWait is how long the owner of a fleet waits for agents that are away.
+// returnWait is how long a declared fleet waits for agents that are away.
 const returnWait = fleet.Duration(15 * 60e9)
 
 var hosts = []string{"web/a1", "web/a2", "web/a3", "db/b1"}

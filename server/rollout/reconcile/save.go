@@ -11,9 +11,9 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// commit writes the rollout, its audit entry and its events. Changes of counts alone
+// save writes the rollout, its audit entry and its events. Changes of counts alone
 // are written once in a progressInterval.
-func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollout, now time.Time) error {
+func (r *Reconciler) save(ctx context.Context, run *runState, next fleet.Rollout, now time.Time) error {
 	if !urgent(&run.rollout, &next) && now.Sub(run.written) < progressInterval {
 		run.countsPending = true
 		return nil
