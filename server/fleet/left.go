@@ -74,8 +74,8 @@ func (a *Agent) checkStays() error {
 	return nil
 }
 
-// OwesEnds reports whether the agent has left and its open orders may not have been ended.
-func (a *Agent) OwesEnds() bool { return a.HasLeft() && a.OrdersEndedAt == nil }
+// HasPendingEnds reports whether the agent has left and its open orders may not have been ended.
+func (a *Agent) HasPendingEnds() bool { return a.HasLeft() && a.OrdersEndedAt == nil }
 
 // Unenroll ends the agent's membership: its keys become invalid.
 func (a *Agent) Unenroll(reason string, now time.Time) {

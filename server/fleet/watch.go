@@ -78,7 +78,7 @@ func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconChange {
 	if old != nil && a.overtaken(old, b) {
 		return BeaconChange{}
 	}
-	if old != nil && old.sameUpgrade(b) && old.saysMore(b) {
+	if old != nil && old.sameUpgrade(b) && old.namesCause(b) {
 		b.Reason = old.Reason
 	}
 	change := BeaconChange{Upgrade: endsBadly(b.Phase) && a.noting(now, func() bool { return a.endByWatch(b, now) })}
@@ -95,9 +95,9 @@ func (w *Watch) sameUpgrade(b agentapi.Beacon) bool {
 	return w.ActionID == b.ActionID && w.From == b.From && w.To == b.To
 }
 
-// saysMore reports whether the reason of the earlier beacon names a cause, and that of b does not.
+// namesCause reports whether the reason of the earlier beacon names a cause, and that of b does not.
 // A phase that comes again belongs to a new watch, which has its own reasons.
-func (w *Watch) saysMore(b agentapi.Beacon) bool {
+func (w *Watch) namesCause(b agentapi.Beacon) bool {
 	return w.Reason != nil && b.Reason != nil && phaseOrder[b.Phase] >= phaseOrder[w.Phase] &&
 		!vagueCodes[w.Reason.Code] && vagueCodes[b.Reason.Code]
 }

@@ -156,7 +156,7 @@ type Agents interface {
 	// Upgrading returns up to limit agents that are being upgraded and come after the
 	// cursor. The agent whose upgrade started first is first; ties are ordered by id.
 	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
-	// Leavers returns up to limit agents that owe ends (fleet.Agent.OwesEnds), by id, from the one
+	// Leavers returns up to limit agents with pending ends (fleet.Agent.HasPendingEnds), by id, from the one
 	// after afterID on. It is cheap if there are none, however many agents have left.
 	Leavers(ctx context.Context, afterID string, limit int) ([]fleet.Agent, error)
 }

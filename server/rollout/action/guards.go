@@ -27,10 +27,10 @@ type Guards interface {
 	Checks(ctx context.Context, o *UpgradeOrder, now time.Time) (expires time.Time, checks []Check, err error)
 }
 
-// survey judges each of the agents once: f gets the verdicts, in the order of the ids, and the checks
+// judgeAll judges each of the agents once: f gets the verdicts, in the order of the ids, and the checks
 // those of the agents that would follow. It returns the first refusal of a check. Without f and checks
 // no agent is read.
-func (s *Service) survey(ctx context.Context, ids []string, do step, checks []Check, f func(Verdict)) error {
+func (s *Service) judgeAll(ctx context.Context, ids []string, do step, checks []Check, f func(Verdict)) error {
 	if f == nil && len(checks) == 0 {
 		return nil
 	}

@@ -86,7 +86,7 @@ func (s *Service) endOrdersOf(ctx context.Context, a *fleet.Agent, forGood bool,
 		return err
 	}
 	return s.apply(ctx, *a, now, func(a *fleet.Agent) store.Report {
-		if !a.OwesEnds() {
+		if !a.HasPendingEnds() {
 			return store.Report{} // it has returned, or another server was faster
 		}
 		// What its document names may have no action yet.

@@ -48,7 +48,7 @@ func (s *Service) Reassign(ctx context.Context, o ReassignOrder) (fleet.Action, 
 			return fleet.Errorf(fleet.Invalid, "No agents to reassign, already assigned or hosted agents")
 		}})
 	}
-	if err := s.survey(ctx, o.AgentIDs, do, checks, nil); err != nil {
+	if err := s.judgeAll(ctx, o.AgentIDs, do, checks, nil); err != nil {
 		return fleet.Action{}, err
 	}
 	a := newAction(agentapi.ActionPolicyReassign, o.Actor, s.Now.UTC())

@@ -183,7 +183,7 @@ func (s *Service) checkRemoval(ctx context.Context, r Removal, ids []string, do 
 	if err != nil {
 		return err
 	}
-	return s.survey(ctx, ids, do, checks, nil)
+	return s.judgeAll(ctx, ids, do, checks, nil)
 }
 
 // removalChecks returns what the removal limit checks of an order. An order for one agent never

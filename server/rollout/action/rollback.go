@@ -50,7 +50,7 @@ func (s *Service) eachRollback(ctx context.Context, o RollbackOrder, f func(Roll
 	if err != nil {
 		return nil, err
 	}
-	return owned, s.survey(ctx, o.AgentIDs, step{check: check}, nil, func(v Verdict) {
+	return owned, s.judgeAll(ctx, o.AgentIDs, step{check: check}, nil, func(v Verdict) {
 		r := RollbackVerdict{Verdict: v}
 		if v.Err == nil {
 			r.Owner = owned.add(&v.Agent)

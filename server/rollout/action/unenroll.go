@@ -38,7 +38,7 @@ func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f fu
 	if err != nil {
 		return err
 	}
-	return s.survey(ctx, o.AgentIDs, do, checks, f)
+	return s.judgeAll(ctx, o.AgentIDs, do, checks, f)
 }
 
 // Unenroll creates one UNENROLL action, or with Revoke a FORCE_UNENROLL action, which is

@@ -70,7 +70,7 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	if err := s.survey(ctx, o.AgentIDs, do, checks, nil); err != nil {
+	if err := s.judgeAll(ctx, o.AgentIDs, do, checks, nil); err != nil {
 		return fleet.Action{}, err
 	}
 	if err := s.takeOver(ctx, owned); err != nil {

@@ -52,7 +52,7 @@ func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdic
 	if refused != nil && fleet.KindOf(refused) != fleet.Conflict {
 		return refused
 	}
-	return cmp.Or(s.survey(ctx, o.AgentIDs, do, checks, f), refused)
+	return cmp.Or(s.judgeAll(ctx, o.AgentIDs, do, checks, f), refused)
 }
 
 // checkLocks refuses the agents of a running rollout, which would count another upgrade

@@ -292,7 +292,7 @@ func (c *assessment) doing() string {
 // sign returns the time of the last sign of life or progress since the offer. An agent
 // that waits for its start, or to retry, counts as alive until then.
 func (c *assessment) sign() time.Time {
-	sign := c.lastHeard()
+	sign := c.lastReport()
 	for _, at := range []*time.Time{c.OfferedAt, c.SignAt} {
 		if at != nil && at.After(sign) {
 			sign = *at
@@ -309,8 +309,8 @@ func (c *assessment) sign() time.Time {
 	return sign
 }
 
-// lastHeard returns when the agent or its watcher last reported.
-func (c *assessment) lastHeard() time.Time {
+// lastReport returns when the agent or its watcher last reported.
+func (c *assessment) lastReport() time.Time {
 	heard := c.agent.LastActivity()
 	if w := c.watch(); w != nil && w.ReceivedAt.After(heard) {
 		heard = w.ReceivedAt
@@ -358,7 +358,7 @@ func (c *assessment) verify() {
 		return
 	}
 	a, reached := c.agent, *c.ReachedAt
-	heard := c.lastHeard()
+	heard := c.lastReport()
 	if reached.After(heard) {
 		heard = reached
 	}
@@ -532,7 +532,7 @@ func CancelDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 		return time.Time{}
 	}
 	c := assess(*t, a, p.Component)
-	if !c.ours() || !c.subject.Upgrading() && !c.subject.Unconfirmed() || t.OfferedAt != nil && !c.lastHeard().After(*t.OfferedAt) {
+	if !c.ours() || !c.subject.Upgrading() && !c.subject.Unconfirmed() || t.OfferedAt != nil && !c.lastReport().After(*t.OfferedAt) {
 		return time.Time{}
 	}
 	since := *t.EndedAt
@@ -590,7 +590,7 @@ func (c *assessment) failedBefore(stuck bool) bool {
 // came into its state. Their earlier reports are the reason for the state.
 func (c *assessment) heardSince() bool {
 	n := len(c.History)
-	return n == 0 || c.lastHeard().After(c.History[n-1].At)
+	return n == 0 || c.lastReport().After(c.History[n-1].At)
 }
 
 // movedSince reports whether the upgrade of a failed target goes on: it has moved since the end.

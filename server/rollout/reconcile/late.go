@@ -96,7 +96,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	now := r.now.UTC()
 	for i := range stored {
 		run.add(stored[i])
-		run.updatePresence(run.byAgent[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
+		run.updateAvailability(run.byAgent[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
 	}
 	return nil
 }

@@ -195,7 +195,7 @@ func (r *Reconciler) verifyLockstep(ctx context.Context, run *runState) error {
 		for _, i := range part {
 			t := &run.targets[i]
 			a := agents[t.AgentID]
-			run.updatePresence(i, a, now)
+			run.updateAvailability(i, a, now)
 			code, text := plan.Verdict(p, t.State, a, r.connections.Of(a), catalog, now)
 			if t.Verdict = plan.CodeOf(code); text != "" && len(texts) < fleet.MaxLockstepNames {
 				texts[int(i)] = text

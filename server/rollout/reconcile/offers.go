@@ -146,7 +146,7 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 	for k := range changes {
 		t, i := &changes[k].target, changes[k].index
 		a, why := agents[run.targets[i].AgentID], refused[run.targets[i].AgentID]
-		run.updatePresence(i, a, now)
+		run.updateAvailability(i, a, now)
 		subject := fleet.NoSubject()
 		if a != nil {
 			subject = a.Of(run.rollout.Plan.Component)

@@ -449,7 +449,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 			if again := now.Add(reassessInterval); t.State.InFlight() && (next.IsZero() || again.Before(next)) {
 				f.due = again
 			}
-			run.updatePresence(i, a, now)
+			run.updateAvailability(i, a, now)
 			if changed {
 				r.inRollback(run, &t, a)
 				run.letGo(&t)
@@ -511,9 +511,9 @@ func (r *Reconciler) agents(ctx context.Context, run *runState, which []int32) (
 	return byID, nil
 }
 
-// updatePresence updates whether a target can be offered the version, by its agent's
+// updateAvailability updates whether a target can be offered the version, by its agent's
 // document.
-func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
+func (run *runState) updateAvailability(i int32, a *fleet.Agent, now time.Time) {
 	if a == nil {
 		return
 	}

@@ -196,7 +196,7 @@ func (r *Reconciler) confirm(ctx context.Context, run *runState) error {
 	}
 	now := r.now.UTC()
 	for _, i := range busy {
-		run.updatePresence(i, agents[run.targets[i].AgentID], now)
+		run.updateAvailability(i, agents[run.targets[i].AgentID], now)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 		sql.NullInt64{Int64: a.PolicyRev, Valid: a.PolicyRev != 0},
 		sql.NullString{String: a.EnrollmentID, Valid: a.EnrollmentID != ""},
 		times.componentsSince,
-		string(times.status), string(times.phase), osType(a), a.OwesEnds(),
+		string(times.status), string(times.phase), osType(a), a.HasPendingEnds(),
 	}, nil
 }
 

@@ -323,11 +323,11 @@ func testAgentLists(t *testing.T, cfg Config) {
 
 	t.Run("Leavers returns the agents that have left and whose orders were not ended", func(t *testing.T) {
 		s := cfg.open(t)
-		// By id: what is done to the agent, and whether it then owes ends.
+		// By id: what is done to the agent, and whether its ends are then pending.
 		cases := []struct {
-			id     string
-			change func(*fleet.Agent)
-			owes   bool
+			id      string
+			change  func(*fleet.Agent)
+			pending bool
 		}{
 			{"a-stays", func(*fleet.Agent) {}, false},
 			{"b-revoked", func(a *fleet.Agent) { a.Active = false }, true},
@@ -343,7 +343,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 			a := value(s.Agents().Get(ctx, c.id))(t)
 			c.change(&a)
 			value(s.Agents().Update(ctx, a))(t)
-			if c.owes {
+			if c.pending {
 				want = append(want, c.id)
 			}
 		}
