@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +18,7 @@ import (
 
 // contract is what clients may rely on at one call.
 type contract struct {
-	call  string // as in openapi.yaml
+	call  *adminapi.Call
 	cases []contractCase
 }
 
@@ -34,15 +32,6 @@ type contractCase struct {
 	// want is the message of a refusal, or the shape of an answer; see apptest.Shape. "…" at its end
 	// stands for any text. An answer that is not JSON has its content type for a shape.
 	want string
-}
-
-// withoutContract are the routes that are not of Kibana's API, and where they are tested.
-var withoutContract = map[string]string{
-	"/api/v1/":          "Muster's own calls: TestResponsesMatchTheSpecification",
-	"/convert":          "TestResponsesMatchTheSpecification",
-	"/metrics":          "TestMetricsNeedAKey",
-	"/readyz":           "TestServerIsReadyWhileItsStoreAnswers in package app",
-	"/api/openapi.yaml": "TestResponsesMatchTheSpecification",
 }
 
 var shapeName = regexp.MustCompile(`\b[A-Z][A-Za-z]+\b`)
@@ -126,10 +115,9 @@ func TestAdminAPIContract(t *testing.T) {
 	s := apptest.Start(t, quick)
 	ids := world(t, s)
 	for _, c := range adminContract {
-		method, pattern, _ := strings.Cut(c.call, " ")
 		for _, x := range c.cases {
 			values, query, _ := strings.Cut(ids.Replace(x.at), "?")
-			at := pattern
+			at := c.call.Path
 			for v := range strings.SplitSeq(values, "/") {
 				at = strings.Replace(at, parameter.FindString(at), v, 1)
 			}
@@ -140,8 +128,8 @@ func TestAdminAPIContract(t *testing.T) {
 			if x.body != "" {
 				body = ids.Replace(x.body)
 			}
-			got := s.Admin(method, at, body)
-			what := fmt.Sprintf("%s %s %s", method, at, x.body)
+			got := s.Admin(c.call.Method, at, body)
+			what := fmt.Sprintf("%s %s %s", c.call.Method, at, x.body)
 			if x.status >= 400 {
 				says, begins := strings.CutSuffix(x.want, "…")
 				refused(t, what, got, x.status, says)
@@ -161,31 +149,20 @@ func TestAdminAPIContract(t *testing.T) {
 	}
 }
 
-// TestEveryFleetRouteHasAContract fails for a new route without an accepted request in the
-// contract, and without a refused one.
-func TestEveryFleetRouteHasAContract(t *testing.T) {
+// TestEveryOperationOfKibanaHasAContract fails for one without an accepted request in the contract,
+// and without a refused one. Muster's own are in TestResponsesMatchTheSpecification.
+func TestEveryOperationOfKibanaHasAContract(t *testing.T) {
 	t.Parallel()
-	accepted, refused := map[string]bool{}, map[string]bool{}
+	accepted, refused := map[*adminapi.Call]bool{}, map[*adminapi.Call]bool{adminapi.GetStatus.Call: true} // which every caller with a key gets
 	for _, c := range adminContract {
 		for _, x := range c.cases {
 			accepted[c.call] = accepted[c.call] || x.status < 400
 			refused[c.call] = refused[c.call] || x.status >= 400
 		}
 	}
-	routes := routesOf(t)
-	for _, r := range routes {
-		_, path, _ := strings.Cut(r, " ")
-		exempt := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
-		if slices.ContainsFunc(slices.Collect(maps.Keys(withoutContract)), exempt) {
-			continue
-		}
-		if !accepted[r] || !refused[r] && r != "GET /api/status" { // which every caller with a key gets
-			t.Errorf("%s has no row that is accepted, or none that is refused, in adminContract", r)
-		}
-	}
-	for call := range accepted {
-		if !slices.Contains(routes, call) {
-			t.Errorf("there is no route %s", call)
+	for _, call := range adminapi.Calls() {
+		if (call.Kibana() || call == adminapi.GetStatus.Call) && !(accepted[call] && refused[call]) {
+			t.Errorf("%s has no row that is accepted, or none that is refused, in adminContract", call.ID)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package admin_test
 
+import "github.com/muster-fleet/muster/server/api/adminapi"
+
 // shapes are the parts that shapes of answers have in common, by the names that stand for
 // them.
 var shapes = map[string]string{
@@ -31,10 +33,10 @@ var shapes = map[string]string{
 // adminContract is Kibana's part of the admin API: each call with what it accepts and what
 // it refuses, in the order in which TestAdminAPIContract makes the requests.
 var adminContract = []contract{
-	{"GET /api/status", []contractCase{
+	{adminapi.GetStatus.Call, []contractCase{
 		{"", "", 200, "limits{agents{Use} agents_parked body_bytes{Use} checkins{Use} downloads{Use} enrollments{Use} handshakes{Use} handshakes_per_second memory_bytes reports{Use}} muster{version} name status{overall{level summary}} version{build_flavor build_snapshot number}"},
 	}},
-	{"GET /api/fleet/agents", []contractCase{
+	{adminapi.ListAgents.Call, []contractCase{
 		{"?kuery=agent.id:web", "", 200, "items[ListedAgent] nextSearchAfter page perPage total"},
 		{"?kuery=agent.id:web&getStatusSummary=true", "", 200, "items[ListedAgent] nextSearchAfter page perPage statusSummary{Statuses} total"},
 		{"?kuery=agent.id:web&openPit=true&pitKeepAlive=1m", "", 200, "items[ListedAgent] nextSearchAfter page perPage pit total"},
@@ -69,27 +71,27 @@ var adminContract = []contract{
 		{"?page=1&page=2", "", 400, "[request query.page]: expected value of type [number] but got [Array]"},
 		{"?showInactive=true&showInactive=", "", 400, "[request query.showInactive]: expected value of type [boolean] but got [Array]"},
 	}},
-	{"GET /api/fleet/agents/tags", []contractCase{
+	{adminapi.ListAgentTags.Call, []contractCase{
 		{"", "", 200, "items[]"},
 		{"?kuery=:", "", 400, "[request query.kuery]: Kuery is malformed: …"},
 		{"?showInactive=yes", "", 400, `[request query.showInactive]: is "yes", want true or false`},
 	}},
-	{"GET /api/fleet/agent_status", []contractCase{
+	{adminapi.GetAgentStatus.Call, []contractCase{
 		{"", "", 200, "results{active all error events inactive offline online orphaned other unenrolled uninstalled updating}"},
 		{"?kuery=(status:online", "", 400, "[request query.kuery]: Kuery is malformed: …"},
 		{"?policyId=a&policyId=b", "", 400, "[request query.policyId]: expected value of type [string] but got [Array]"},
 		{"?policy_id=a", "", 400, "[request query.policy_id]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/agent_status/data", []contractCase{
+	{adminapi.GetAgentData.Call, []contractCase{
 		{"?agentsIds=web&agentsIds=x&pkgName=system&previewData=true", "", 200, "dataPreview[] items[web{data}]"},
 		{"?agentsIds=web&previewData=yes", "", 400, `[request query.previewData]: is "yes", want true or false`},
 		{"", "", 400, "[request query.agentsIds]: is missing: name the agents"},
 	}},
-	{"GET /api/fleet/agents/available_versions", []contractCase{
+	{adminapi.ListAvailableVersions.Call, []contractCase{
 		{"", "", 200, "items[]"},
 		{"?page=1", "", 400, "[request query.page]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/agents/{agentId}", []contractCase{
+	{adminapi.GetAgent.Call, []contractCase{
 		{"web", "", 200, "item{Agent}"},
 		{"busy?withMetrics=true", "", 200, "item{UpgradingAgent}"},
 		{"nobody", "", 404, "Agent nobody not found"},
@@ -97,14 +99,14 @@ var adminContract = []contract{
 		{"web?page=1", "", 400, "[request query.page]: definition for this key is missing"},
 		{"web?withMetrics=yes", "", 400, `[request query.withMetrics]: is "yes", want true or false`},
 	}},
-	{"PUT /api/fleet/agents/{agentId}", []contractCase{
+	{adminapi.UpdateAgent.Call, []contractCase{
 		{"web", `{"tags":["edge"]}`, 200, "item{Agent}"},
 		{"nobody", `{"tags":["edge"]}`, 404, "Agent nobody not found"},
 		{"web", `{"tags":["1","2","3","4","5","6","7","8","9","10","11"]}`, 400, "[request body.tags]: array size is [11], but cannot be greater than [10]"},
 		{"web", `{"tags":"edge"}`, 400, "[request body.tags]: is a JSON string, want a list"},
 		{"web", `{"policy_id":"lab"}`, 400, "[request body.policy_id]: is not a known key, want one of tags, user_provided_metadata"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/reassign", []contractCase{
+	{adminapi.ReassignAgent.Call, []contractCase{
 		{"web", `{}`, 400, "[request body.policy_id]: is missing: name the policy that the agents get"},
 		{"web", `{"policy":"lab"}`, 400, "[request body.policy]: is not a known key, want one of policy_id"},
 		{"nobody", `{"policy_id":"none"}`, 404, "Agent policy not found: none"},
@@ -114,7 +116,7 @@ var adminContract = []contract{
 		{"gone", `{"policy_id":"lab"}`, 400, "agent gone is unenrolled: enrol the host again"},
 		{"web", `{"policy_id":"lab"}`, 200, ""},
 	}},
-	{"POST /api/fleet/agents/bulk_reassign", []contractCase{
+	{adminapi.BulkReassignAgents.Call, []contractCase{
 		{"", `{"policy_id":"default","agents":[]}`, 400, "[request body.agents]: is empty: name at least one agent"},
 		{"", `{"agents":["web"]}`, 400, "[request body.policy_id]: is missing: name the policy that the agents get"},
 		{"", `{"policy_id":"none","agents":["web"]}`, 404, "Agent policy not found: none"},
@@ -126,7 +128,7 @@ var adminContract = []contract{
 		{"", `{"policy_id":"default","agents":["web","nobody"],"dryRun":true}`, 200, "count"},
 		{"", `{"policy_id":"default","agents":["web","nobody"],"batchSize":100,"includeInactive":false}`, 200, "actionId"},
 	}},
-	{"POST /api/fleet/agents/bulk_update_agent_tags", []contractCase{
+	{adminapi.BulkTagAgents.Call, []contractCase{
 		{"", `{"agents":["web"],"tagsToAdd":["a"],"tagsToRemove":["edge"],"batchSize":100}`, 200, "actionId"},
 		{"", `{"agents":["web"],"tagsToAdd":["a"],"dryRun":true}`, 200, "count"},
 		{"", `{"agents":["web"],"tagsToAdd":["1","2","3","4","5","6","7","8","9","10","11"]}`, 400, "[request body.tagsToAdd]: array size is [11], but cannot be greater than [10]"},
@@ -134,19 +136,19 @@ var adminContract = []contract{
 		{"", `{"agents":["web"],"tags":["a"]}`, 400, "[request body.tags]: is not a known key…"},
 		{"", `{"tagsToAdd":["a"]}`, 400, "[request body.agents]: want a list of agent ids, or a query"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/privilege_level_change", []contractCase{
+	{adminapi.ChangeAgentPrivilege.Call, []contractCase{
 		{"nobody", "", 404, "Agent nobody not found"},
 		{"web", "", 400, "Cannot remove root privilege. Privilege level change is supported from version 9.3.0."},
 		{"able", `{"user":{}}`, 400, "[request body.user]: is not a known key, want one of user_info"},
 		{"plain", "", 200, "message"},
 		{"able", `{"user_info":{"username":"elastic"}}`, 200, "actionId"},
 	}},
-	{"POST /api/fleet/agents/bulk_privilege_level_change", []contractCase{
+	{adminapi.BulkChangeAgentPrivilege.Call, []contractCase{
 		{"", `{"agents":["able","web"]}`, 200, "actionId"},
 		{"", `{"agents":[]}`, 400, "[request body.agents]: is empty: name at least one agent"},
 		{"", `{"agents":["able"],"user":{}}`, 400, "[request body.user]: is not a known key, want one of agents, batchSize, dryRun, user_info"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/migrate", []contractCase{
+	{adminapi.MigrateAgent.Call, []contractCase{
 		{"able", `{"uri":"elsewhere","enrollment_token":"t"}`, 400, `[request body.uri]: is "elsewhere", want the URL of a server, such as https://fleet.example.com:8220`},
 		{"able", `{"uri":"https://elsewhere:8220"}`, 400, "[request body.enrollment_token]: is missing: create one at the server to migrate to"},
 		{"able", `{"uri":"https://elsewhere:8220","enrollment_token":"t","token":"t"}`, 400, "[request body.token]: is not a known key, want one of enrollment_token, settings, uri"},
@@ -156,13 +158,13 @@ var adminContract = []contract{
 		{"boxed", `{"uri":"https://elsewhere:8220","enrollment_token":"t"}`, 400, "Containerized agents cannot be migrated"},
 		{"able", `{"uri":"https://elsewhere:8220","enrollment_token":"t","settings":{"insecure":true}}`, 200, "actionId"},
 	}},
-	{"POST /api/fleet/agents/bulk_migrate", []contractCase{
+	{adminapi.BulkMigrateAgents.Call, []contractCase{
 		{"", `{"agents":["able"],"uri":"https://elsewhere:8220","enrollment_token":"t"}`, 200, "actionId"},
 		{"", `{"agents":["able"],"uri":"https://elsewhere:8220","enrollment_token":"t","settings":{"replace_token":"r"}}`, 400, "[request body.settings.replace_token]: definition for this key is missing"},
 		{"", `{"agents":["able"],"uri":"https://elsewhere:8220","enrollment_token":"t","override_limit":true,"why":" "}`, 400, "[request body.why]: is missing: say why the removal limit is overridden; the audit trail keeps it"},
 		{"", `{"agents":["able"],"uri":"elsewhere","enrollment_token":"t"}`, 400, `[request body.uri]: is "elsewhere", want the URL of a server, such as https://fleet.example.com:8220`},
 	}},
-	{"POST /api/fleet/agents/{agentId}/actions", []contractCase{
+	{adminapi.CreateAction.Call, []contractCase{
 		{"web", `{"action":{"type":"CANCEL"}}`, 400, `[request body.action.type]: is "CANCEL", want UNENROLL, UPGRADE, POLICY_REASSIGN or SETTINGS`},
 		{"web", `{"action":{"type":"UPGRADE"}}`, 400, "[request body.action.data]: is missing"},
 		{"web", `{"action":{"type":"SETTINGS","data":{"log_level":"loud"}}}`, 400, `[request body.action.data.log_level]: is "loud", want debug, info, warning or error, or null for the policy's`},
@@ -172,16 +174,16 @@ var adminContract = []contract{
 		{"web", `{"action":{"type":"SETTINGS","data":{"log_level":"debug"},"ack_data":{"a":1}}}`, 200, "item{ack_data{a} agents[] created_at data{log_level} expiration id type}"},
 		{"reassigned", `{"action":{"type":"POLICY_REASSIGN","data":{"policy_id":"none"}}}`, 404, "Agent policy not found: none"},
 	}},
-	{"POST /api/fleet/agents", []contractCase{
+	{adminapi.GetAgentsByActions.Call, []contractCase{
 		{"", `{"actionIds":["ACTION","none"]}`, 200, "items[]"},
 		{"", `{}`, 400, "[request body.actionIds]: expected value of type [array] but got [undefined]"},
 	}},
-	{"POST /api/fleet/agents/actions", []contractCase{
+	{adminapi.ListAgentsOfActions.Call, []contractCase{
 		{"", `{"actionIds":["ACTION","none"]}`, 200, "items[]"},
 		{"", `{}`, 400, "[request body.actionIds]: expected value of type [array] but got [undefined]"},
 		{"", `{"actionIds":[],"ids":[]}`, 400, "[request body.ids]: is not a known key, want one of actionIds"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/unenroll", []contractCase{
+	{adminapi.UnenrollAgent.Call, []contractCase{
 		{"nobody", "", 404, "Agent nobody not found"},
 		{"held", "", 400, "Cannot unenroll held from a hosted agent policy hosted: it is managed (is_managed), so send force to unenrol it"},
 		{"held", `{"revoke":true}`, 400, "Cannot unenroll held from a hosted agent policy hosted: it is managed (is_managed), so send force to unenrol it"},
@@ -190,7 +192,7 @@ var adminContract = []contract{
 		{"leaving", "", 200, ""},
 		{"freed", `{"force":true}`, 200, ""},
 	}},
-	{"POST /api/fleet/agents/bulk_unenroll", []contractCase{
+	{adminapi.BulkUnenrollAgents.Call, []contractCase{
 		{"", `{"agents":["leaving","freed","nobody"],"batchSize":100,"includeInactive":false}`, 200, "actionId"},
 		{"", `{"agents":"agent.id:web","dryRun":true}`, 200, "count"},
 		{"", `{"agents":""}`, 400, `[request body.agents]: is the empty query: use "*" to select all agents`},
@@ -198,13 +200,13 @@ var adminContract = []contract{
 		{"", `{"agents":["web"],"reason":"x"}`, 400, "[request body.reason]: is not a known key…"},
 		{"", `{"agents":["web"],"override_limit":true}`, 400, "[request body.why]: is missing: say why the removal limit is overridden; the audit trail keeps it"},
 	}},
-	{"DELETE /api/fleet/agents/{agentId}", []contractCase{
+	{adminapi.DeleteAgent.Call, []contractCase{
 		{"nobody", "", 404, "Agent nobody not found"},
 		{"held", "", 400, "Cannot unenroll held from a hosted agent policy hosted: it is managed (is_managed), so send force to unenrol it"},
 		{"removed", "", 200, "action"},
 		{"removed", "", 200, "action"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/request_diagnostics", []contractCase{
+	{adminapi.RequestDiagnostics.Call, []contractCase{
 		{"nobody", "", 404, "Agent nobody not found"},
 		{"gone", "", 400, "agent gone is unenrolled: enrol the host again"},
 		{"web", `{"additional_metrics":["RAM"]}`, 400, `[request body.additional_metrics[0]]: is "RAM", want CPU`},
@@ -212,25 +214,25 @@ var adminContract = []contract{
 		{"web", `{"metrics":["CPU"]}`, 400, "[request body.metrics]: is not a known key, want one of additional_metrics, exclude_events_log"},
 		{"web", `{"additional_metrics":["CPU"]}`, 200, "actionId"},
 	}},
-	{"POST /api/fleet/agents/bulk_request_diagnostics", []contractCase{
+	{adminapi.BulkRequestDiagnostics.Call, []contractCase{
 		{"", `{"agents":["web"],"batchSize":100}`, 200, "actionId"},
 		{"", `{"agents":["web"],"dryRun":true}`, 200, "count"},
 		{"", `{"agents":[]}`, 400, "[request body.agents]: is empty: name at least one agent"},
 		{"", `{"agents":["web"],"metrics":[]}`, 400, "[request body.metrics]: is not a known key…"},
 	}},
-	{"GET /api/fleet/agents/{agentId}/uploads", []contractCase{
+	{adminapi.ListUploads.Call, []contractCase{
 		{"web", "", 200, "items[actionId createTime filePath id name status]"},
 		{"nobody", "", 404, "Agent nobody not found"},
 	}},
-	{"GET /api/fleet/agents/files/{fileId}/{fileName}", []contractCase{
+	{adminapi.GetUpload.Call, []contractCase{
 		{"FILE/d.zip", "", 200, "application/octet-stream"},
 		{"none/d.zip", "", 404, "upload none does not exist"},
 	}},
-	{"DELETE /api/fleet/agents/files/{fileId}", []contractCase{
+	{adminapi.DeleteUpload.Call, []contractCase{
 		{"none", "", 404, "upload none does not exist"},
 		{"FILE", "", 200, "deleted id"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/upgrade", []contractCase{
+	{adminapi.UpgradeAgent.Call, []contractCase{
 		{"web", "", 400, "[request body]: is empty, want a JSON object"},
 		{"web", `{}`, 400, "[request body.version]: is missing: name the version to upgrade to, such as 1.2.3"},
 		{"web", `{"version":"newest"}`, 400, `[request body.version]: version is "newest", want three numbers such as 1.2.3 or 1.2.3-rc.1`},
@@ -249,7 +251,7 @@ var adminContract = []contract{
 		{"busy", `{"version":"1.2.0","force":true}`, 200, "actionId"},
 		{"web", `{"version":"1.1.0","source_uri":"","skipRateLimitCheck":true}`, 200, "actionId"},
 	}},
-	{"POST /api/fleet/agents/bulk_upgrade", []contractCase{
+	{adminapi.BulkUpgradeAgents.Call, []contractCase{
 		{"", `{"agents":["gone","nobody","held"],"version":"1.1.0","batchSize":100,"includeInactive":false,"skipRateLimitCheck":false}`, 200, "actionId"},
 		{"", `{"agents":["web"],"version":"1.1.0","dryRun":true}`, 200, "count"},
 		{"", `{"agents":["web"]}`, 400, "[request body.version]: is missing: name the version to upgrade to, such as 1.2.3"},
@@ -267,7 +269,7 @@ var adminContract = []contract{
 		{"", `{"version":"1.1.0","agents":["web"],"rollout":600}`, 400, "[request body.rollout]: is not a known key…"},
 		{"", `{"version":"1.1.0","agents":["web"],"rollout_duration_seconds":9000000000000000000}`, 400, "[request body.rollout_duration_seconds]…"},
 	}},
-	{"POST /api/fleet/agents/{agentId}/rollback", []contractCase{
+	{adminapi.RollbackAgent.Call, []contractCase{
 		{"nobody", "", 404, "Agent nobody not found"},
 		{"gone", "", 400, "agent gone is unenrolled"},
 		{"new", "", 400, "upgrade rollback not available for agent: agent new keeps no earlier version"},
@@ -276,7 +278,7 @@ var adminContract = []contract{
 		{"kept", "", 200, "actionId"},
 		{"kept", "", 400, "agent kept is already being rolled back to 1.0.0"},
 	}},
-	{"POST /api/fleet/agents/bulk_rollback", []contractCase{
+	{adminapi.BulkRollbackAgents.Call, []contractCase{
 		{"", `{"agents":["kept2","nobody"],"batchSize":100,"includeInactive":false}`, 200, "actionIds[]"},
 		{"", `{"agents":["new"]}`, 400, "upgrade rollback not available for agent: agent new keeps no earlier version"},
 		{"", `{"agents":["new","stale"]}`, 400, "none of the 2 agents can be rolled back: upgrade rollback not available for agent: agent new keeps no earlier version, and so on"},
@@ -285,7 +287,7 @@ var adminContract = []contract{
 		{"", `{"agents":7}`, 400, "[request body.agents]: want a list of agent ids, or a query"},
 		{"", `{"agents":["kept2"],"version":"1.0.0"}`, 400, "[request body.version]: is not a known key, want one of agents, batchSize, forward, includeInactive, take_over"},
 	}},
-	{"GET /api/fleet/agents/action_status", []contractCase{
+	{adminapi.ListActionStatus.Call, []contractCase{
 		{"?page=2&perPage=1", "", 200, "items[ActionHead status type version]"},
 		{"?perPage=1", "", 200, "items[actionId causes[code count state text] commands[allowed danger name] created_by creationTime expiration hasRolloutPeriod latestErrors[agentId error hostname timestamp] nbAgentsAck nbAgentsActionCreated nbAgentsActioned nbAgentsDone nbAgentsFailed outcome progress{failed sent} rollback status type version]"},
 		{"?page=-1", "", 400, `[request query.page]: is "-1", want a number from 0…`},
@@ -295,12 +297,12 @@ var adminContract = []contract{
 		{"?latest=-1", "", 400, `[request query.latest]: is "-1", want a number from 0…`},
 		{"?status=x", "", 400, "[request query.status]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/agents/actions/{actionId}/cancel", []contractCase{
+	{adminapi.CancelAction.Call, []contractCase{
 		{"none", "", 404, "action none does not exist"},
 		{"ACTION", "", 200, "item{created_at id type}"},
 		{"ACTION", "", 200, "item{created_at id type}"},
 	}},
-	{"GET /api/fleet/enrollment_api_keys", []contractCase{
+	{adminapi.ListEnrollmentKeys.Call, []contractCase{
 		{"", "", 200, "items[Key] list[Key] page perPage total"},
 		{"?kuery=policy:default", "", 400, "[request query.kuery]: Kuery is malformed: …"},
 		{"?perPage=10001", "", 400, `[request query.perPage]: is "10001", want a number from 0 to 10000`},
@@ -308,7 +310,7 @@ var adminContract = []contract{
 		{"?page=0", "", 400, `[request query.page]: is "0", want a number from 1…`},
 		{"?policy_id=x", "", 400, "[request query.policy_id]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/enrollment_api_keys", []contractCase{
+	{adminapi.CreateEnrollmentKey.Call, []contractCase{
 		{"", `{"name":"rack","policy_id":"default"}`, 200, "action item{Key}"},
 		{"", `{"name":"","policy_id":"default","expiration":"24h"}`, 200, "action item{active api_key api_key_id created_at expire_at id name policy_id}"},
 		{"", `{"name":"rack","policy_id":"default"}`, 409, "An enrollment key named rack already exists for agent policy default"},
@@ -317,16 +319,16 @@ var adminContract = []contract{
 		{"", `{"policy_id":"default","expiration":"soon"}`, 400, "[request body.expiration]: Expiration must be a valid duration (for example, 30d, 24h, 90m, 60s)"},
 		{"", `{"policy_id":"default","expires":"1h"}`, 400, "[request body.expires]: is not a known key, want one of expiration, name, policy_id"},
 	}},
-	{"GET /api/fleet/enrollment_api_keys/{keyId}", []contractCase{
+	{adminapi.GetEnrollmentKey.Call, []contractCase{
 		{"KEY", "", 200, "item{Key}"},
 		{"none", "", 404, "Enrollment api key none not found"},
 	}},
-	{"DELETE /api/fleet/enrollment_api_keys/{keyId}", []contractCase{
+	{adminapi.RevokeEnrollmentKey.Call, []contractCase{
 		{"KEY?forceDelete=1", "", 400, `[request query.forceDelete]: is "1", want true or false`},
 		{"KEY", "", 200, "action"},
 		{"none", "", 404, "Enrollment api key none not found"},
 	}},
-	{"GET /api/fleet/agent_policies", []contractCase{
+	{adminapi.ListPolicies.Call, []contractCase{
 		{"?kuery=name:Lab", "", 200, "items[Policy] page perPage total"},
 		{"?perPage=10001", "", 400, `[request query.perPage]: is "10001", want a number from 1 to 10000`},
 		{"?kuery=nam:x", "", 400, "[request query.kuery]: Kuery is malformed: …"},
@@ -335,7 +337,7 @@ var adminContract = []contract{
 		{"?format=x", "", 400, `[request query.format]: is "x", want simplified or legacy`},
 		{"?name=x", "", 400, "[request query.name]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/agent_policies", []contractCase{
+	{adminapi.CreatePolicy.Call, []contractCase{
 		{"", `{"name":"P","namespace":"default","id":"p","is_protected":false}`, 200, "item{Policy}"},
 		{"", `{"name":"P","namespace":"default"}`, 409, "Agent Policy 'p' already exists with name 'P'"},
 		{"", `{"name":"Q","namespace":"default","id":"p"}`, 409, "policy p already exists"},
@@ -348,18 +350,18 @@ var adminContract = []contract{
 		{"?sys_monitoring=true", `{"name":"Q","namespace":"default"}`, 400, "[request query.sys_monitoring]: is true, but the server has no packages: leave it out"},
 		{"", `{"name":"Q","namespace":"default","inactivity_timeout":9000000000000000000}`, 400, "[request body.inactivity_timeout]…"},
 	}},
-	{"POST /api/fleet/agent_policies/_bulk_get", []contractCase{
+	{adminapi.BulkGetPolicies.Call, []contractCase{
 		{"", `{"ids":["p"]}`, 200, "items[Policy]"},
 		{"", `{"ids":["none"]}`, 404, "Agent policy none not found"},
 		{"", `{"ids":[]}`, 400, "[request body.ids]: array size is [0], but cannot be smaller than [1]"},
 		{"", `{"ids":["p"],"all":true}`, 400, "[request body.all]: is not a known key, want one of full, ids, ignoreMissing"},
 	}},
-	{"GET /api/fleet/agent_policies/{policyId}", []contractCase{
+	{adminapi.GetPolicy.Call, []contractCase{
 		{"p", "", 200, "item{Policy}"},
 		{"none", "", 404, "Agent policy not found"},
 		{"p?format=x", "", 400, `[request query.format]: is "x", want simplified or legacy`},
 	}},
-	{"PUT /api/fleet/agent_policies/{policyId}", []contractCase{
+	{adminapi.UpdatePolicy.Call, []contractCase{
 		{"p", `{"name":"P","namespace":"default","description":"x"}`, 200, "item{agents description PolicyRest}"},
 		{"none", `{"name":"P","namespace":"default"}`, 404, "Agent policy not found"},
 		{"p", `{"name":"Lab","namespace":"default"}`, 409, "Agent Policy 'lab' already exists with name 'Lab'"},
@@ -368,37 +370,37 @@ var adminContract = []contract{
 		{"p", `{"name":"P","namespace":"default","id":"q"}`, 400, `[request body.id]: is "q", but the path says "p": an id cannot be changed`},
 		{"hosted", `{"name":"Hosted","namespace":"default","description":"x"}`, 400, "Cannot update description: the policy is managed (is_managed), so send force to change it"},
 	}},
-	{"POST /api/fleet/agent_policies/{policyId}/copy", []contractCase{
+	{adminapi.CopyPolicy.Call, []contractCase{
 		{"p", `{"name":"P2"}`, 200, "item{Policy}"},
 		{"p", `{"name":"P"}`, 409, "Agent Policy 'p' already exists with name 'P'"},
 		{"none", `{"name":"P3"}`, 404, "Agent policy not found"},
 		{"p", `{}`, 400, "[request body.name]: is missing: give the policy a name"},
 	}},
-	{"GET /api/fleet/agent_policies/{policyId}/full", []contractCase{
+	{adminapi.GetFullPolicy.Call, []contractCase{
 		{"p", "", 200, "item{FullPolicy}"},
 		{"none", "", 404, "Agent policy not found"},
 		{"p?standalone=true", "", 400, "[request query.standalone]: is true, but the server has only policies for agents that it manages: leave it out"},
 	}},
-	{"GET /api/fleet/agent_policies/{policyId}/download", []contractCase{
+	{adminapi.DownloadPolicy.Call, []contractCase{
 		{"p", "", 200, "text/x-yaml"},
 		{"none", "", 404, "Agent policy not found"},
 		{"p?kubernetes=true", "", 400, "[request query.kubernetes]: is true, but the server has only policies for agents that it manages: leave it out"},
 	}},
-	{"GET /api/fleet/agent_policies/{policyId}/outputs", []contractCase{
+	{adminapi.GetPolicyOutputs.Call, []contractCase{
 		{"p", "", 200, "item{Outputs}"},
 		{"none", "", 404, "Agent policy not found"},
 	}},
-	{"POST /api/fleet/agent_policies/outputs", []contractCase{
+	{adminapi.ListPolicyOutputs.Call, []contractCase{
 		{"", `{"ids":["p"]}`, 200, "items[agentPolicyId Outputs]"},
 		{"", `{"ids":["none"]}`, 404, "Agent policy none not found"},
 		{"", `{"id":"p"}`, 400, "[request body.id]: is not a known key, want one of ids"},
 	}},
-	{"GET /api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status", []contractCase{
+	{adminapi.GetAutoUpgradeStatus.Call, []contractCase{
 		{"default", "", 200, "currentVersions[agents failedUpgradeAgents inProgressUpgradeAgents version] totalAgents"},
 		{"none", "", 200, "currentVersions[] totalAgents"},
 		{"p?page=1", "", 400, "[request query.page]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/agent_policies/delete", []contractCase{
+	{adminapi.DeletePolicy.Call, []contractCase{
 		{"", `{}`, 400, "[request body.agentPolicyId]: is missing: give the policy's id"},
 		{"", `{"agentPolicyId":"p","forced":true}`, 400, "[request body.forced]: is not a known key, want one of agentPolicyId, force"},
 		{"", `{"agentPolicyId":"none"}`, 404, "Agent policy not found"},
@@ -407,11 +409,11 @@ var adminContract = []contract{
 		{"", `{"agentPolicyId":"hosted","force":true}`, 400, "Cannot delete an agent policy that is assigned to any active or inactive agents"},
 		{"", `{"agentPolicyId":"p"}`, 200, "id name"},
 	}},
-	{"GET /api/fleet/fleet_server_hosts", []contractCase{
+	{adminapi.ListFleetServerHosts.Call, []contractCase{
 		{"", "", 200, "items[Host] page perPage total"},
 		{"?page=2", "", 400, "[request query.page]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/fleet_server_hosts", []contractCase{
+	{adminapi.CreateFleetServerHost.Call, []contractCase{
 		{"", `{"id":"h","name":"Berlin","host_urls":["https://berlin.example.com"]}`, 200, "item{Host}"},
 		{"", `{"id":"h","name":"Berlin","host_urls":["https://berlin.example.com"]}`, 409, "Fleet server h already exists"},
 		{"", `{"host_urls":["https://a"]}`, 400, "[request body.name]: expected value of type [string] but got [undefined]"},
@@ -430,25 +432,25 @@ var adminContract = []contract{
 		{"", `{"name":"a","host_urls":["https://a"],"secrets":{"x":"y"}}`, 400, "[request body.secrets.x]: definition for this key is missing"},
 		{"", `null`, 400, "[request body]: expected a plain object value, but found [null] instead."},
 	}},
-	{"GET /api/fleet/fleet_server_hosts/{itemId}", []contractCase{
+	{adminapi.GetFleetServerHost.Call, []contractCase{
 		{"h", "", 200, "item{Host}"},
 		{"none", "", 404, "Fleet server none not found"},
 	}},
-	{"PUT /api/fleet/fleet_server_hosts/{itemId}", []contractCase{
+	{adminapi.UpdateFleetServerHost.Call, []contractCase{
 		{"h", `{"name":"Berlin 2"}`, 200, "item{Host}"},
 		{"h", `{"name":null}`, 400, "[request body.name]: expected value of type [string] but got [null]"},
 		{"none", `{"name":"Berlin 2"}`, 404, "Fleet server none not found"},
 	}},
-	{"DELETE /api/fleet/fleet_server_hosts/{itemId}", []contractCase{
+	{adminapi.DeleteFleetServerHost.Call, []contractCase{
 		{"fleet-default-fleet-server-host", "", 400, "Default Fleet Server hosts fleet-default-fleet-server-host cannot be deleted."},
 		{"none", "", 404, "Fleet server none not found"},
 		{"h", "", 200, "id"},
 	}},
-	{"GET /api/fleet/agent_download_sources", []contractCase{
+	{adminapi.ListDownloadSources.Call, []contractCase{
 		{"", "", 200, "items[Source ssl{certificate_authorities[]}] page perPage total"},
 		{"?page=2", "", 400, "[request query.page]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/agent_download_sources", []contractCase{
+	{adminapi.CreateDownloadSource.Call, []contractCase{
 		{"", `{"id":"d","name":"Mirror","host":"https://mirror.example.com/","is_default":false,"proxy_id":null}`, 200, "item{Source}"},
 		{"", `{"id":"d","name":"Mirror 2","host":"https://mirror.example.com/"}`, 409, "Agent binary source d already exists"},
 		{"", `{"name":"Muster","host":"https://a"}`, 400, "Download Source 'fleet-default-download-source' already exists with name 'Muster'"},
@@ -456,25 +458,25 @@ var adminContract = []contract{
 		{"", `{"name":"a"}`, 400, "[request body.host]: expected value of type [string] but got [undefined]"},
 		{"", `{"name":"a","host":"https://a","auth":{}}`, 400, "[request body.auth]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/agent_download_sources/{sourceId}", []contractCase{
+	{adminapi.GetDownloadSource.Call, []contractCase{
 		{"d", "", 200, "item{Source}"},
 		{"none", "", 404, "Agent binary source none not found"},
 	}},
-	{"PUT /api/fleet/agent_download_sources/{sourceId}", []contractCase{
+	{adminapi.UpdateDownloadSource.Call, []contractCase{
 		{"d", `{"name":"Mirror 2","host":"https://mirror.example.com/"}`, 200, "item{Source}"},
 		{"none", `{"name":"Mirror 2","host":"https://mirror.example.com/"}`, 404, "Agent binary source none not found"},
 		{"d", `{"name":"Mirror 2","host":"mirror"}`, 400, "[request body.host]: value must be a valid URI (see RFC 3986)."},
 	}},
-	{"DELETE /api/fleet/agent_download_sources/{sourceId}", []contractCase{
+	{adminapi.DeleteDownloadSource.Call, []contractCase{
 		{"fleet-default-download-source", "", 400, "Default Download source fleet-default-download-source cannot be deleted."},
 		{"none", "", 404, "Agent binary source none not found"},
 		{"d", "", 200, "id"},
 	}},
-	{"GET /api/fleet/proxies", []contractCase{
+	{adminapi.ListFleetProxies.Call, []contractCase{
 		{"", "", 200, "items[] page perPage total"},
 		{"?page=2", "", 400, "[request query.page]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/proxies", []contractCase{
+	{adminapi.CreateFleetProxy.Call, []contractCase{
 		{"", `{"id":"x","name":"Proxy","url":"http://proxy.example.com:3128","proxy_headers":{"a":"b"}}`, 200, "item{id is_preconfigured name proxy_headers{a} url}"},
 		{"", `{"id":"x","name":"Proxy 2","url":"http://proxy.example.com:3128"}`, 409, "Proxy x already exists"},
 		{"", `{"name":"a","url":"proxy"}`, 400, "[request body.url]: Invalid URL"},
@@ -482,24 +484,24 @@ var adminContract = []contract{
 		{"", `{"name":"a","url":"http://p","x":1}`, 400, "[request body.x]: definition for this key is missing"},
 		{"", `{"name":"a","url":"http://p:1","proxy_headers":{"a":{}}}`, 400, "[request body.proxy_headers.a]…"},
 	}},
-	{"GET /api/fleet/proxies/{itemId}", []contractCase{
+	{adminapi.GetFleetProxy.Call, []contractCase{
 		{"x", "", 200, "item{id is_preconfigured name proxy_headers{a} url}"},
 		{"none", "", 404, "Proxy none not found"},
 	}},
-	{"PUT /api/fleet/proxies/{itemId}", []contractCase{
+	{adminapi.UpdateFleetProxy.Call, []contractCase{
 		{"x", `{"name":"Proxy 2"}`, 200, "item{id is_preconfigured name url}"},
 		{"none", `{"name":"Proxy 2"}`, 404, "Proxy none not found"},
 		{"x", `{"url":"proxy"}`, 400, "[request body.url]: Invalid URL"},
 	}},
-	{"DELETE /api/fleet/proxies/{itemId}", []contractCase{
+	{adminapi.DeleteFleetProxy.Call, []contractCase{
 		{"none", "", 404, "Proxy none not found"},
 		{"x", "", 200, "id"},
 	}},
-	{"GET /api/fleet/outputs", []contractCase{
+	{adminapi.ListOutputs.Call, []contractCase{
 		{"", "", 200, "items[] page perPage total"},
 		{"?page=2", "", 400, "[request query.page]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/outputs", []contractCase{
+	{adminapi.CreateOutput.Call, []contractCase{
 		{"", `{"id":"o","name":"Logs","type":"logstash","hosts":["logs.example.com:5044"]}`, 200, "item{Output}"},
 		{"", `{"id":"o","name":"Logs 2","type":"logstash","hosts":["logs.example.com:5044"]}`, 409, "Output o already exists"},
 		{"", `{"name":"a","type":"file","hosts":["a"]}`, 400, `[request body.type]: is "file", want one of elasticsearch, remote_elasticsearch, logstash, kafka`},
@@ -512,78 +514,78 @@ var adminContract = []contract{
 		{"", `{"name":"a","type":"kafka","hosts":["k:99999"],"auth_type":"none"}`, 400, "[request body.hosts]: Invalid port number. Expected a number between 1 and 65535"},
 		{"", `{"name":"a","type":"kafka","hosts":["k:1"]}`, 400, "[request body.auth_type]…"},
 	}},
-	{"GET /api/fleet/outputs/{outputId}", []contractCase{
+	{adminapi.GetOutput.Call, []contractCase{
 		{"o", "", 200, "item{Output}"},
 		{"none", "", 404, "Output none not found"},
 	}},
-	{"GET /api/fleet/outputs/{outputId}/health", []contractCase{
+	{adminapi.GetOutputHealth.Call, []contractCase{
 		{"o", "", 200, "message state timestamp"},
 		{"none", "", 404, "Output none not found"},
 	}},
-	{"PUT /api/fleet/outputs/{outputId}", []contractCase{
+	{adminapi.UpdateOutput.Call, []contractCase{
 		{"o", `{"name":"Logs 2"}`, 200, "item{Output}"},
 		{"none", `{"name":"Logs 2"}`, 404, "Output none not found"},
 		{"o", `{"name":null}`, 400, "[request body.name]: expected value of type [string] but got [null]"},
 	}},
-	{"DELETE /api/fleet/outputs/{outputId}", []contractCase{
+	{adminapi.DeleteOutput.Call, []contractCase{
 		{"none", "", 404, "Output none not found"},
 		{"o", "", 200, "id"},
 	}},
-	{"GET /api/fleet/setup", []contractCase{
+	{adminapi.GetSetup.Call, []contractCase{
 		{"", "", 200, "isInitialized nonFatalErrors[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/setup", []contractCase{
+	{adminapi.Setup.Call, []contractCase{
 		{"", "", 200, "isInitialized nonFatalErrors[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/agents/setup", []contractCase{
+	{adminapi.GetAgentsSetup.Call, []contractCase{
 		{"", "", 200, "isReady is_secrets_storage_enabled missing_optional_features[] missing_requirements[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"POST /api/fleet/agents/setup", []contractCase{
+	{adminapi.SetupAgents.Call, []contractCase{
 		{"", "", 200, "isInitialized nonFatalErrors[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/settings", []contractCase{
+	{adminapi.GetSettings.Call, []contractCase{
 		{"", "", 200, "item{Settings}"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"PUT /api/fleet/settings", []contractCase{
+	{adminapi.UpdateSettings.Call, []contractCase{
 		{"", `{}`, 200, "item{Settings}"},
 		{"", `{"delete_unenrolled_agents":{"enabled":true,"is_preconfigured":false}}`, 400, "[request body.delete_unenrolled_agents]: cannot be enabled: delete agents with DELETE /api/fleet/agents/{id}"},
 		{"", `{"x":1}`, 400, "[request body.x]: is not a known key…"},
 	}},
-	{"GET /api/fleet/check-permissions", []contractCase{
+	{adminapi.GetPermissions.Call, []contractCase{
 		{"?fleetServerSetup=true", "", 200, "success"},
 		{"?fleetServerSetup=yes", "", 400, `[request query.fleetServerSetup]: is "yes", want true or false`},
 	}},
-	{"GET /api/fleet/epm/packages", []contractCase{
+	{adminapi.ListIntegrations.Call, []contractCase{
 		{"", "", 200, "items[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/epm/packages/installed", []contractCase{
+	{adminapi.ListInstalledIntegrations.Call, []contractCase{
 		{"?perPage=10&nameQuery=nginx", "", 200, "items[] total"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/epm/packages/limited", []contractCase{
+	{adminapi.ListLimitedIntegrations.Call, []contractCase{
 		{"", "", 200, "items[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/epm/categories", []contractCase{
+	{adminapi.ListIntegrationCategories.Call, []contractCase{
 		{"", "", 200, "items[]"},
 		{"?x=1", "", 400, "[request query.x]: definition for this key is missing"},
 	}},
-	{"GET /api/fleet/package_policies", []contractCase{
+	{adminapi.ListPackagePolicies.Call, []contractCase{
 		{"", "", 200, "items[] page perPage total"},
 		{"?page=0", "", 400, `[request query.page]: is "0", want a number from 1…`},
 	}},
-	{"GET /api/fleet/uninstall_tokens", []contractCase{
+	{adminapi.ListUninstallTokens.Call, []contractCase{
 		{"?policyId=default", "", 200, "items[id policy_id policy_name] page perPage total"},
 		{"?policyId=a&search=b", "", 400, "Query parameters `policyId` and `search` cannot be used at the same time."},
 		{"?perPage=4", "", 400, "[request query.perPage]: Value must be equal to or greater than [5]."},
 	}},
-	{"GET /api/fleet/uninstall_tokens/{uninstallTokenId}", []contractCase{
+	{adminapi.GetUninstallToken.Call, []contractCase{
 		{"TOKEN", "", 200, "item{id policy_id policy_name token}"},
 		{"none", "", 404, "Uninstall Token not found with id none"},
 	}},

@@ -97,7 +97,7 @@ func refusedFleet(t *testing.T, got apptest.Answer, status int, says ...string) 
 }
 
 // tryFleets makes the calls about objects of kind Fleet.
-func tryFleets(t *testing.T, s *apptest.Server, do func(call string, body any, params ...string) map[string]any) {
+func tryFleets(t *testing.T, s *apptest.Server, do func(call *adminapi.Call, body any, params ...string) map[string]any) {
 	t.Helper()
 	object := func(name, version string) map[string]any {
 		return map[string]any{
@@ -105,21 +105,21 @@ func tryFleets(t *testing.T, s *apptest.Server, do func(call string, body any, p
 			"spec": map[string]any{"selector": map[string]any{"policies": []string{"nowhere"}}, "agent": map[string]any{"version": version}},
 		}
 	}
-	do("POST /api/v1/fleets", object("lab", "2.0.0"))
-	do("PUT /api/v1/fleets/{name}", object("lab", "3.0.0"), "lab")
-	do("PUT /api/v1/fleets/{name}", object("edge", "2.0.0"), "edge")
-	do("GET /api/v1/fleets/{name}", nil, "lab")
-	do("GET /api/v1/fleets/{name}/commands", nil, "lab")
-	do("GET /api/v1/fleets", nil)
-	do("POST /api/v1/fleets/{name}/diff", object("lab", "2.0.0"), "lab")
+	do(adminapi.CreateFleet.Call, object("lab", "2.0.0"))
+	do(adminapi.ApplyFleet.Call, object("lab", "3.0.0"), "lab")
+	do(adminapi.ApplyFleet.Call, object("edge", "2.0.0"), "edge")
+	do(adminapi.GetFleet.Call, nil, "lab")
+	do(adminapi.ListFleetCommands.Call, nil, "lab")
+	do(adminapi.ListFleets.Call, nil)
+	do(adminapi.DiffFleet.Call, object("lab", "2.0.0"), "lab")
 	suspendFleet(t, s, "lab")
-	do("POST /api/v1/fleets/{name}/resume", map[string]any{"why": "done"}, "lab")
-	do("DELETE /api/v1/fleets/{name}", nil, "lab")
-	do("DELETE /api/v1/fleets/{name}", nil, "edge")
-	do("GET /api/v1/fleets/{name}/history", nil, "lab")
-	do("GET /api/v1/fleet-schema", nil)
-	do("GET /api/v1/fleet-export", nil)
-	do("POST /convert", map[string]any{
+	do(adminapi.ResumeFleet.Call, map[string]any{"why": "done"}, "lab")
+	do(adminapi.DeleteFleet.Call, nil, "lab")
+	do(adminapi.DeleteFleet.Call, nil, "edge")
+	do(adminapi.ListFleetHistory.Call, nil, "lab")
+	do(adminapi.GetFleetSchema.Call, nil)
+	do(adminapi.ExportFleets.Call, nil)
+	do(adminapi.ConvertFleets.Call, map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
 		"request": map[string]any{"uid": "1", "desiredAPIVersion": "muster.dev/v1alpha1", "objects": []any{object("lab", "2.0.0")}},
 	})

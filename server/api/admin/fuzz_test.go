@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
@@ -26,47 +27,29 @@ func TestRandomBodiesNeverBreakTheServer(t *testing.T) {
 	seed := rand.Uint64()
 	f := fuzzer{spec: spec, Rand: rand.New(rand.NewPCG(seed, 0)), known: []string{a.ID, "default", "1.1.0", "*"}} //nolint:gosec // repeatable by its seed
 	accepted := map[string]bool{}
-	for _, call := range spec.withBodies(t) {
-		method, path, _ := strings.Cut(call.name, " ")
-		path = parameter.ReplaceAllString(path, a.ID)
+	for _, call := range adminapi.Calls() {
+		schema := spec.of(t, call).RequestBody.Content["application/json"].Schema
+		if schema == nil || !call.Kibana() {
+			continue
+		}
+		path := parameter.ReplaceAllString(call.Path, a.ID)
 		for range *fuzzBodies {
-			body, err := json.Marshal(f.value(call.body, 0))
+			body, err := json.Marshal(f.value(schema, 0))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := s.Admin(method, path, body)
+			got := s.Admin(call.Method, path, body)
 			if got.Status >= http.StatusInternalServerError || got.Status >= http.StatusBadRequest && got.ErrorBody().Message == "" {
-				t.Errorf("seed %d: %s with %s answered %d %s", seed, call.name, body, got.Status, got.Body)
+				t.Errorf("seed %d: %s with %s answered %d %s", seed, call.ID, body, got.Status, got.Body)
 			}
 			if got.Status == http.StatusOK {
-				accepted[call.name] = true
+				accepted[call.ID] = true
 			}
 		}
 	}
 	if len(accepted) < 5 {
 		t.Errorf("seed %d: only %d calls accepted a body, so the bodies are too odd", seed, len(accepted))
 	}
-}
-
-type callWithBody struct {
-	name string
-	body *schema
-}
-
-// withBodies returns the calls of the Fleet API that take JSON.
-func (s spec) withBodies(t *testing.T) []callWithBody {
-	t.Helper()
-	var out []callWithBody
-	for name, op := range s.operations(t) {
-		if body := op.RequestBody.Content["application/json"].Schema; body != nil && strings.Contains(name, " /api/fleet/") {
-			out = append(out, callWithBody{name, body})
-		}
-	}
-	if len(out) < 20 {
-		t.Fatalf("only %d calls take a body", len(out))
-	}
-	slices.SortFunc(out, func(a, b callWithBody) int { return strings.Compare(a.name, b.name) })
-	return out
 }
 
 // fuzzer makes random values.

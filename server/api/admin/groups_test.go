@@ -26,15 +26,15 @@ func groupOf(version string, agents ...string) map[string]any {
 
 // tryGroups is the part of TestResponsesMatchTheSpecification about groups. It leaves the
 // policy of the agents free.
-func tryGroups(t *testing.T, s *apptest.Server, do func(call string, body any, params ...string) map[string]any, agents ...string) {
+func tryGroups(t *testing.T, s *apptest.Server, do func(call *adminapi.Call, body any, params ...string) map[string]any, agents ...string) {
 	t.Helper()
 	item := func(v map[string]any) map[string]any { return v["item"].(map[string]any) }
-	draft := item(do("POST /api/v1/rollout-groups", groupOf("2.0.0", agents...)))["id"].(string)
-	do("DELETE /api/v1/rollout-groups/{groupId}", nil, draft)
-	id := item(do("POST /api/v1/rollout-groups", groupOf("2.0.0", agents...)))["id"].(string)
-	hash := item(do("POST /api/v1/rollout-groups/{groupId}/preview", nil, id))["hash"].(string)
-	do("GET /api/v1/rollout-groups/{groupId}", nil, id)
-	do("POST /api/v1/rollout-groups/{groupId}/start", map[string]any{"hash": hash, "why": "OPS-1"}, id)
+	draft := item(do(adminapi.CreateGroup.Call, groupOf("2.0.0", agents...)))["id"].(string)
+	do(adminapi.DeleteGroup.Call, nil, draft)
+	id := item(do(adminapi.CreateGroup.Call, groupOf("2.0.0", agents...)))["id"].(string)
+	hash := item(do(adminapi.PreviewGroup.Call, nil, id))["hash"].(string)
+	do(adminapi.GetGroup.Call, nil, id)
+	do(adminapi.StartGroup.Call, map[string]any{"hash": hash, "why": "OPS-1"}, id)
 	apptest.Eventually(t, "the first member to begin", func() string {
 		g := answered[adminapi.GroupStatusItem](t, s.Admin(http.MethodGet, "/api/v1/rollout-groups/"+id, nil)).Item
 		if g.Members[0].State != fleet.MemberRunning {
@@ -42,12 +42,12 @@ func tryGroups(t *testing.T, s *apptest.Server, do func(call string, body any, p
 		}
 		return ""
 	})
-	do("GET /api/v1/rollout-groups/{groupId}", nil, id)
-	do("GET /api/v1/rollout-groups", nil)
-	do("POST /api/v1/rollout-groups/{groupId}/pause", map[string]any{"now": true, "why": "lunch"}, id)
-	do("POST /api/v1/rollout-groups/{groupId}/skip", map[string]any{"member": "two", "why": "not today"}, id)
-	do("POST /api/v1/rollout-groups/{groupId}/resume", map[string]any{"why": "back"}, id)
-	do("POST /api/v1/rollout-groups/{groupId}/cancel", nil, id)
+	do(adminapi.GetGroup.Call, nil, id)
+	do(adminapi.ListGroups.Call, nil)
+	do(adminapi.PauseGroup.Call, map[string]any{"now": true, "why": "lunch"}, id)
+	do(adminapi.SkipGroupMember.Call, map[string]any{"member": "two", "why": "not today"}, id)
+	do(adminapi.ResumeGroup.Call, map[string]any{"why": "back"}, id)
+	do(adminapi.CancelGroup.Call, nil, id)
 	ended := func(state fleet.GroupState) {
 		t.Helper()
 		apptest.Eventually(t, "the group to be "+string(state), func() string {
@@ -62,9 +62,9 @@ func tryGroups(t *testing.T, s *apptest.Server, do func(call string, body any, p
 		})
 	}
 	ended(fleet.GroupCancelled)
-	do("POST /api/v1/rollout-groups/{groupId}/rollback", map[string]any{"why": "no good"}, id)
+	do(adminapi.RollbackGroup.Call, map[string]any{"why": "no good"}, id)
 	ended(fleet.GroupRolledBack)
-	do("GET /api/v1/rollout-groups/{groupId}", nil, id)
+	do(adminapi.GetGroup.Call, nil, id)
 }
 
 func TestGroupsAreRefusedWithTheirRules(t *testing.T) {

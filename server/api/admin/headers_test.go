@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
@@ -65,9 +66,9 @@ func TestLogInReadsLittle(t *testing.T) {
 func TestFleetCallsCheckInTheOrderOfKibana(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
-	for _, r := range routesOf(t) {
-		method, pattern, _ := strings.Cut(r, " ")
-		if !strings.HasPrefix(pattern, "/api/fleet/") {
+	for _, call := range adminapi.Calls() {
+		method, pattern, r := call.Method, call.Path, call.ID
+		if !call.Kibana() {
 			continue
 		}
 		ask := func(pairs ...string) apptest.Answer {

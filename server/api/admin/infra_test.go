@@ -24,34 +24,39 @@ var objectKinds = []struct{ path, fields, change string }{
 	{"outputs", `"name":"Logs","type":"logstash","hosts":["logs.example.com:5044"]`, `{"name":"Logs 2"}`},
 }
 
+// callAt returns the operation with a method and a path.
+func callAt(method, path string) *adminapi.Call {
+	i := slices.IndexFunc(adminapi.Calls(), func(c *adminapi.Call) bool { return c.Method == method && c.Path == path })
+	return adminapi.Calls()[i]
+}
+
 // tryInfra makes the calls of the specification on objects, and those before the others.
-func tryInfra(do func(call string, body any, params ...string) map[string]any) {
+func tryInfra(do func(call *adminapi.Call, body any, params ...string) map[string]any) {
 	for _, k := range objectKinds {
 		param := map[string]string{"agent_download_sources": "{sourceId}", "outputs": "{outputId}"}[k.path]
 		if param == "" {
 			param = "{itemId}"
 		}
 		all, one := "/api/fleet/"+k.path, "/api/fleet/"+k.path+"/"+param
-		do("POST "+all, "{\"id\":\"mine\","+k.fields+"}")
-		do("GET "+all, nil)
-		do("GET "+one, nil, "mine")
-		do("PUT "+one, k.change, "mine")
+		do(callAt("POST", all), "{\"id\":\"mine\","+k.fields+"}")
+		do(callAt("GET", all), nil)
+		do(callAt("GET", one), nil, "mine")
+		do(callAt("PUT", one), k.change, "mine")
 		if k.path == "outputs" {
-			do("GET "+one+"/health", nil, "mine")
+			do(adminapi.GetOutputHealth.Call, nil, "mine")
 		}
-		do("DELETE "+one, nil, "mine")
+		do(callAt("DELETE", one), nil, "mine")
 	}
-	for _, path := range []string{"setup", "agents/setup"} {
-		do("GET /api/fleet/"+path, nil)
-		do("POST /api/fleet/"+path, nil)
+	do(adminapi.GetSettings.Call, nil)
+	do(adminapi.UpdateSettings.Call, `{"prerelease_integrations_enabled":false}`)
+	for _, call := range []*adminapi.Call{
+		adminapi.GetSetup.Call, adminapi.Setup.Call, adminapi.GetAgentsSetup.Call, adminapi.SetupAgents.Call, adminapi.GetPermissions.Call, adminapi.ListIntegrations.Call,
+		adminapi.ListInstalledIntegrations.Call, adminapi.ListLimitedIntegrations.Call, adminapi.ListIntegrationCategories.Call, adminapi.ListPackagePolicies.Call,
+	} {
+		do(call, nil)
 	}
-	do("GET /api/fleet/settings", nil)
-	do("PUT /api/fleet/settings", `{"prerelease_integrations_enabled":false}`)
-	for _, path := range []string{"check-permissions", "epm/packages", "epm/packages/installed", "epm/packages/limited", "epm/categories", "package_policies"} {
-		do("GET /api/fleet/"+path, nil)
-	}
-	token := do("GET /api/fleet/uninstall_tokens", nil)["items"].([]any)[0].(map[string]any)["id"].(string)
-	do("GET /api/fleet/uninstall_tokens/{uninstallTokenId}", nil, token)
+	token := do(adminapi.ListUninstallTokens.Call, nil)["items"].([]any)[0].(map[string]any)["id"].(string)
+	do(adminapi.GetUninstallToken.Call, nil, token)
 }
 
 func TestObjectsAreCreatedChangedAndDeleted(t *testing.T) {

@@ -37,7 +37,7 @@ func made[T any](t *testing.T, got apptest.Answer) T {
 }
 
 // tryRollouts is the part of TestResponsesMatchTheSpecification about rollouts.
-func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any, params ...string) map[string]any) {
+func tryRollouts(t *testing.T, s *apptest.Server, do func(call *adminapi.Call, body any, params ...string) map[string]any) {
 	t.Helper()
 	item := func(v map[string]any) map[string]any { return v["item"].(map[string]any) }
 	s.Publisher().Publish("2.0.0")
@@ -47,23 +47,23 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	}
 	tryGroups(t, s, do, f.ID, g.ID)
 	some := map[string]any{"select": map[string]any{"agents": []string{f.ID, g.ID}}}
-	do("POST /api/v1/rollout_preview", map[string]any{"plan": slow("2.0.0", some)["plan"]})
-	id := item(do("POST /api/v1/rollouts", slow("2.0.0", some)))["id"].(string)
-	draft := item(do("POST /api/v1/rollouts", slow("2.0.0", some)))["id"].(string)
-	do("DELETE /api/v1/rollouts/{rolloutId}", nil, draft)
-	do("GET /api/v1/rollouts", nil)
-	hash := item(do("POST /api/v1/rollouts/{rolloutId}/preview", nil, id))["hash"].(string)
-	do("GET /api/v1/rollouts/{rolloutId}/previews/{hash}", nil, id, hash)
-	do("POST /api/v1/rollouts/{rolloutId}/start", map[string]any{"hash": hash, "why": "OPS-1"}, id)
-	do("GET /api/v1/rollouts/{rolloutId}", nil, id)
-	do("GET /api/v1/rollouts/{rolloutId}/targets", nil, id)
-	do("GET /api/v1/rollouts/{rolloutId}/grid", nil, id)
-	do("GET /api/v1/rollouts/{rolloutId}/audit", nil, id)
-	do("GET /api/fleet/agents/{agentId}", nil, f.ID)
-	do("GET /api/v1/agents/{agentId}/why", nil, f.ID)
-	do("GET /api/v1/rollouts", nil)
-	do("POST /api/v1/rollouts/{rolloutId}/pause", map[string]any{"now": true, "why": "lunch"}, id)
-	do("GET /api/v1/rollouts/{rolloutId}", nil, id)
+	do(adminapi.DryRunRollout.Call, map[string]any{"plan": slow("2.0.0", some)["plan"]})
+	id := item(do(adminapi.CreateRollout.Call, slow("2.0.0", some)))["id"].(string)
+	draft := item(do(adminapi.CreateRollout.Call, slow("2.0.0", some)))["id"].(string)
+	do(adminapi.DeleteRollout.Call, nil, draft)
+	do(adminapi.ListRollouts.Call, nil)
+	hash := item(do(adminapi.PreviewRollout.Call, nil, id))["hash"].(string)
+	do(adminapi.GetRolloutPreview.Call, nil, id, hash)
+	do(adminapi.StartRollout.Call, map[string]any{"hash": hash, "why": "OPS-1"}, id)
+	do(adminapi.GetRollout.Call, nil, id)
+	do(adminapi.ListTargets.Call, nil, id)
+	do(adminapi.GetRolloutGrid.Call, nil, id)
+	do(adminapi.ListAudit.Call, nil, id)
+	do(adminapi.GetAgent.Call, nil, f.ID)
+	do(adminapi.ExplainAgent.Call, nil, f.ID)
+	do(adminapi.ListRollouts.Call, nil)
+	do(adminapi.PauseRollout.Call, map[string]any{"now": true, "why": "lunch"}, id)
+	do(adminapi.GetRollout.Call, nil, id)
 
 	// Both targets are set to failed, so that each command applies. A paused rollout does not
 	// change them.
@@ -87,12 +87,12 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 		})
 	}
 	failed(f.ID, g.ID)
-	do("POST /api/v1/rollouts/{rolloutId}/targets/{agentId}/retry", nil, id, f.ID)
+	do(adminapi.RetryTarget.Call, nil, id, f.ID)
 	failed(f.ID, g.ID)
-	do("POST /api/v1/rollouts/{rolloutId}/retry", map[string]any{"agents": []string{g.ID}}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/skip", map[string]any{"agents": []string{g.ID}, "why": "broken disk"}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/resume", map[string]any{"why": "back"}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/force", map[string]any{"why": "it must be today"}, id)
+	do(adminapi.RetryTargets.Call, map[string]any{"agents": []string{g.ID}}, id)
+	do(adminapi.SkipTargets.Call, map[string]any{"agents": []string{g.ID}, "why": "broken disk"}, id)
+	do(adminapi.ResumeRollout.Call, map[string]any{"why": "back"}, id)
+	do(adminapi.ForceRollout.Call, map[string]any{"why": "it must be today"}, id)
 	apptest.Eventually(t, "the canaries to be done", func() string {
 		r, err := s.Store.Rollouts().Get(t.Context(), id)
 		if err == nil {
@@ -107,19 +107,19 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 		}
 		return ""
 	})
-	do("POST /api/v1/rollouts/{rolloutId}/approve", nil, id)
-	do("POST /api/v1/rollouts/{rolloutId}/promote", map[string]any{"why": "it is needed today"}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/adjust", map[string]any{"limits": map[string]any{"max_parallel": 7}, "why": "the night is short"}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/cancel", map[string]any{"now": true}, id)
-	do("POST /api/v1/rollouts/{rolloutId}/rollback", map[string]any{"scope": "all", "why": "no good"}, rolledOut(t, s, f.ID))
-	do("GET /api/v1/agents/{agentId}/why", nil, g.ID)
+	do(adminapi.ApproveRollout.Call, nil, id)
+	do(adminapi.PromoteRollout.Call, map[string]any{"why": "it is needed today"}, id)
+	do(adminapi.AdjustRollout.Call, map[string]any{"limits": map[string]any{"max_parallel": 7}, "why": "the night is short"}, id)
+	do(adminapi.CancelRollout.Call, map[string]any{"now": true}, id)
+	do(adminapi.RollbackRollout.Call, map[string]any{"scope": "all", "why": "no good"}, rolledOut(t, s, f.ID))
+	do(adminapi.ExplainAgent.Call, nil, g.ID)
 
-	do("GET /api/v1/exposure", nil)
-	do("PUT /api/v1/exposure", map[string]any{"enabled": true, "percent": 50, "healthy_hours": 1, "per": []any{map[string]any{"label": "site", "percent": 60}}})
-	freeze := item(do("POST /api/v1/freezes", map[string]any{"name": "end of year", "from": "2096-12-18T00:00:00Z", "to": "2097-01-04T00:00:00Z"}))["id"].(string)
-	do("GET /api/v1/freezes", nil)
-	do("PUT /api/v1/freezes/{freezeId}", map[string]any{"name": "end of year", "from": "2096-12-18T00:00:00Z", "to": "2097-01-05T00:00:00Z", "why": "one day more"}, freeze)
-	do("DELETE /api/v1/freezes/{freezeId}", nil, freeze)
+	do(adminapi.GetExposure.Call, nil)
+	do(adminapi.SetExposure.Call, map[string]any{"enabled": true, "percent": 50, "healthy_hours": 1, "per": []any{map[string]any{"label": "site", "percent": 60}}})
+	freeze := item(do(adminapi.CreateFreeze.Call, map[string]any{"name": "end of year", "from": "2096-12-18T00:00:00Z", "to": "2097-01-04T00:00:00Z"}))["id"].(string)
+	do(adminapi.ListFreezes.Call, nil)
+	do(adminapi.ChangeFreeze.Call, map[string]any{"name": "end of year", "from": "2096-12-18T00:00:00Z", "to": "2097-01-05T00:00:00Z", "why": "one day more"}, freeze)
+	do(adminapi.DeleteFreeze.Call, nil, freeze)
 	dir := filepath.Join(s.Data, "upgrades", "web")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -128,14 +128,14 @@ func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any,
 	if err := os.WriteFile(filepath.Join(dir, "u1.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	do("GET /api/v1/upgrade_manifests", nil)
-	do("GET /api/v1/upgrade_manifests/{profile}/{upgradeId}", nil, "web", "u1")
+	do(adminapi.ListUpgradeManifests.Call, nil)
+	do(adminapi.GetUpgradeManifest.Call, nil, "web", "u1")
 	allowRendering(t, s, "{{.Host.hostname}}")("80")
 	enrollWithComponent(s, "web-09")
-	do("POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview", map[string]any{"agents": []string{g.ID}}, "edge", "web")
-	files := item(do("POST /api/v1/rollouts", ofManifest()))["id"].(string)
-	hash = item(do("POST /api/v1/rollouts/{rolloutId}/preview", nil, files))["hash"].(string)
-	do("GET /api/v1/rollouts/{rolloutId}/previews/{hash}/configs", nil, files, hash)
+	do(adminapi.PreviewConfig.Call, map[string]any{"agents": []string{g.ID}}, "edge", "web")
+	files := item(do(adminapi.CreateRollout.Call, ofManifest()))["id"].(string)
+	hash = item(do(adminapi.PreviewRollout.Call, nil, files))["hash"].(string)
+	do(adminapi.ListPreviewConfigs.Call, nil, files, hash)
 	tryIncidentsAndWebhooks(t, s, do)
 }
 
@@ -173,7 +173,7 @@ func answered[T any](t *testing.T, got apptest.Answer) T {
 	return apptest.Decode[T](t, got)
 }
 
-func tryIncidentsAndWebhooks(t *testing.T, s *apptest.Server, do func(call string, body any, params ...string) map[string]any) {
+func tryIncidentsAndWebhooks(t *testing.T, s *apptest.Server, do func(call *adminapi.Call, body any, params ...string) map[string]any) {
 	t.Helper()
 	now := time.Now().UTC()
 	i := fleet.Incident{
@@ -183,30 +183,30 @@ func tryIncidentsAndWebhooks(t *testing.T, s *apptest.Server, do func(call strin
 	if err := s.Store.Incidents().Create(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
-	do("GET /api/v1/incidents", nil)
-	do("POST /api/v1/incidents/{incidentId}/ack", map[string]any{"why": "looking"}, i.ID)
-	do("POST /api/v1/incidents/{incidentId}/resolve", nil, i.ID)
+	do(adminapi.ListIncidents.Call, nil)
+	do(adminapi.AckIncident.Call, map[string]any{"why": "looking"}, i.ID)
+	do(adminapi.ResolveIncident.Call, nil, i.ID)
 	i.ID, i.AgentID = "upgrade_stalled:r1:a2", "a2"
 	if err := s.Store.Incidents().Create(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
-	do("POST /api/v1/incidents/resolve", map[string]any{"ids": []string{i.ID}, "why": "all"})
-	do("GET /api/v1/incidents", nil)
+	do(adminapi.ResolveIncidents.Call, map[string]any{"ids": []string{i.ID}, "why": "all"})
+	do(adminapi.ListIncidents.Call, nil)
 
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	t.Cleanup(receiver.Close)
-	hook := do("POST /api/v1/webhooks", map[string]any{"name": "chat", "url": receiver.URL, "events": []string{fleet.EventRolloutPaused}})["item"].(map[string]any)["id"].(string)
-	do("GET /api/v1/webhooks", nil)
-	do("POST /api/v1/webhooks/{webhookId}/test", nil, hook)
-	do("POST /api/v1/webhooks/{webhookId}/disable", nil, hook)
-	do("POST /api/v1/webhooks/{webhookId}/enable", nil, hook)
+	hook := do(adminapi.CreateWebhook.Call, map[string]any{"name": "chat", "url": receiver.URL, "events": []string{fleet.EventRolloutPaused}})["item"].(map[string]any)["id"].(string)
+	do(adminapi.ListWebhooks.Call, nil)
+	do(adminapi.TestWebhook.Call, nil, hook)
+	do(adminapi.DisableWebhook.Call, nil, hook)
+	do(adminapi.EnableWebhook.Call, nil, hook)
 	letter := fleet.DeadLetter{ID: hook + ":1", WebhookID: hook, Type: fleet.EventRolloutPaused, Body: json.RawMessage(`{"id":"1"}`), Error: "it was away", Attempts: 5, At: now}
 	if err := s.Store.DeadLetters().Create(t.Context(), letter); err != nil {
 		t.Fatal(err)
 	}
-	do("GET /api/v1/dead_letters", nil)
-	do("POST /api/v1/dead_letters/{letterId}/redeliver", nil, letter.ID)
-	do("DELETE /api/v1/webhooks/{webhookId}", nil, hook)
+	do(adminapi.ListDeadLetters.Call, nil)
+	do(adminapi.Redeliver.Call, nil, letter.ID)
+	do(adminapi.DeleteWebhook.Call, nil, hook)
 }
 
 func TestStartRequiresTheHashOfTheCurrentPreview(t *testing.T) {

@@ -75,12 +75,7 @@ func nothingAt(r *http.Request) error {
 
 // setup has nothing to do: a server that answers has its store and its default policy.
 func (h *Handlers) setup(c *gin.Context) error {
-	if err := onlyQuery(c); err != nil {
-		return err
-	}
-	c.Set(dryKey, true)
-	c.JSON(http.StatusOK, adminapi.FleetSetup{IsInitialized: true, NonFatalErrors: []map[string]any{}})
-	return nil
+	return send(c, adminapi.FleetSetup{IsInitialized: true, NonFatalErrors: []map[string]any{}}, onlyQuery(c))
 }
 
 func (h *Handlers) agentsSetup(c *gin.Context) error {

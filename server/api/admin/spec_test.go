@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -41,7 +40,6 @@ type schema struct {
 }
 
 type operation struct {
-	OperationID string             `yaml:"operationId"`
 	RequestBody content            `yaml:"requestBody"`
 	Responses   map[string]content `yaml:"responses"`
 }
@@ -68,23 +66,14 @@ func loadSpec(t *testing.T) spec {
 	return s
 }
 
-// operations returns the calls of the specification by method and path.
-func (s spec) operations(t *testing.T) map[string]operation {
+// of returns the schemas of an operation.
+func (s spec) of(t *testing.T, call *adminapi.Call) (op operation) {
 	t.Helper()
-	out := map[string]operation{}
-	for path, methods := range s.Paths {
-		for method, node := range methods {
-			if method == "parameters" {
-				continue
-			}
-			var op operation
-			if err := node.Decode(&op); err != nil {
-				t.Fatalf("%s %s: %v", method, path, err)
-			}
-			out[strings.ToUpper(method)+" "+path] = op
-		}
+	node := s.Paths[call.Path][strings.ToLower(call.Method)]
+	if err := node.Decode(&op); err != nil {
+		t.Fatalf("%s: %v", call.ID, err)
 	}
-	return out
+	return op
 }
 
 // check compares a JSON value with its schema and returns the differences.
@@ -165,54 +154,27 @@ func (s spec) checkObject(at string, want *schema, m map[string]any) []string {
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
-func TestEveryCallOfTheSpecificationIsServed(t *testing.T) {
+func TestEveryCallIsServed(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
-	for call, op := range loadSpec(t).operations(t) {
-		method, path, _ := strings.Cut(call, " ")
+	for _, call := range adminapi.Calls() {
 		// Without a key an unknown route answers 404, and the handler of a known one does not
 		// run.
-		got, err := s.Do(t.Context(), apptest.Request{Method: method, URL: s.AdminURL + parameter.ReplaceAllString(path, "x")})
+		got, err := s.Do(t.Context(), apptest.Request{Method: call.Method, URL: s.AdminURL + parameter.ReplaceAllString(call.Path, "x")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := http.StatusUnauthorized
-		if op.OperationID == "logIn" || op.OperationID == "convertFleets" {
+		switch {
+		case call == adminapi.GetReadiness.Call:
+			want = http.StatusOK // probes have no key
+		case call.Admission == adminapi.Stranger:
 			want = http.StatusBadRequest // its body is empty
 		}
-		if op.OperationID == "getReadiness" {
-			want = http.StatusOK // probes have no key
-		}
 		if got.Status != want {
-			t.Errorf("%s answered %d %s", call, got.Status, got.Body)
+			t.Errorf("%s answered %d %s", call.ID, got.Status, got.Body)
 		}
 	}
-}
-
-func TestEveryRouteIsInTheSpecification(t *testing.T) {
-	t.Parallel()
-	specified := loadSpec(t).operations(t)
-	routes := routesOf(t)
-	for _, r := range routes {
-		if _, ok := specified[r]; !ok && r != "GET /api/openapi.yaml" {
-			t.Errorf("the route %s is not in openapi.yaml", r)
-		}
-	}
-	for call := range specified {
-		if !slices.Contains(routes, call) {
-			t.Errorf("%s of openapi.yaml has no route", call)
-		}
-	}
-}
-
-// changesNothing are the calls, other than GET, that change nothing which concerns others.
-var changesNothing = []string{
-	"POST /api/fleet/agents", "POST /api/fleet/agents/actions", "POST /api/v1/failures/seen",
-	"POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/upgrade_preview", "POST /api/v1/stage_preview", "POST /api/v1/rollback_preview", "POST /api/v1/unenroll_preview",
-	"POST /api/v1/components/{name}/upgrade_preview", "POST /api/v1/upgrade_manifests/{profile}/{upgradeId}/config_preview",
-	"POST /convert", "POST /api/v1/fleets/{name}/diff",
-	"POST /api/v1/rollout_preview", "POST /api/v1/rollouts/{rolloutId}/preview", "POST /api/v1/rollout-groups/{groupId}/preview", "POST /api/v1/webhooks/{webhookId}/test",
-	"POST /api/fleet/setup", "POST /api/fleet/agents/setup", "PUT /api/fleet/settings", "POST /api/fleet/agent_policies/_bulk_get", "POST /api/fleet/agent_policies/outputs",
 }
 
 func entries(t *testing.T, s *apptest.Server) []fleet.AuditEntry {
@@ -226,14 +188,14 @@ func entries(t *testing.T, s *apptest.Server) []fleet.AuditEntry {
 
 // checkAudited checks that a call which changes something has written an audit entry: who,
 // what, when and to what.
-func checkAudited(t *testing.T, call string, body any, before, after []fleet.AuditEntry) {
+func checkAudited(t *testing.T, call *adminapi.Call, body any, before, after []fleet.AuditEntry) {
 	t.Helper()
-	if strings.HasPrefix(call, "GET ") || slices.Contains(changesNothing, call) {
+	if call.Reads() || call.Unaudited || call.Admission == adminapi.Stranger || call == adminapi.UpdateSettings.Call { // which everyCall makes without a change
 		return
 	}
 	if fields, ok := body.(map[string]any); ok && fields["dryRun"] == true {
 		if len(after) != len(before) {
-			t.Errorf("a dry run of %s stands in the audit trail", call)
+			t.Errorf("a dry run of %s stands in the audit trail", call.ID)
 		}
 		return
 	}
@@ -254,9 +216,9 @@ func checkAudited(t *testing.T, call string, body any, before, after []fleet.Aud
 	}
 	switch {
 	case len(own)+len(others) == 0:
-		t.Errorf("%s is not in the audit trail", call)
+		t.Errorf("%s is not in the audit trail", call.ID)
 	case len(own) > 1 || len(own) == 1 && len(others) > 0:
-		t.Errorf("%s changes something before it records it: the trail has %q and %q", call, own, others)
+		t.Errorf("%s changes something before it records it: the trail has %q and %q", call.ID, own, others)
 	}
 }
 
@@ -289,94 +251,87 @@ func (t hangsUpTrail) Append(ctx context.Context, entries []fleet.AuditEntry) er
 func everyCall(t *testing.T, change ...func(*app.Options)) {
 	s := apptest.Start(t, append(change, quick)...)
 	want := loadSpec(t)
-	calls := want.operations(t)
-	left := maps.Clone(calls)
-	delete(left, "GET /api/v1/events") // a stream: see TestEventStreamResumes
+	left := map[*adminapi.Call]bool{}
+	for _, call := range adminapi.Calls() {
+		if call.AnswerType == "" { // the others have tests of their own
+			left[call] = true
+		}
+	}
 
 	before := entries(t, s)
 	p := s.Publisher()
-	checkAudited(t, "POST /api/v1/publisher_keys", nil, before, entries(t, s))
-	delete(left, "POST /api/v1/publisher_keys")
+	checkAudited(t, adminapi.AddPublisherKey.Call, nil, before, entries(t, s))
+	delete(left, adminapi.AddPublisherKey.Call)
 	before = entries(t, s)
 	p.Publish("1.1.0", "1.2.0-SNAPSHOT")
-	checkAudited(t, "PUT /api/v1/packages/{file}", nil, before, entries(t, s))
-	delete(left, "PUT /api/v1/packages/{file}")
+	checkAudited(t, adminapi.PushPackage.Call, nil, before, entries(t, s))
+	delete(left, adminapi.PushPackage.Call)
 	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0"), s.Enroll("web-03", "1.0.0")
 	a.MustCheckin(nil)
 
-	do := func(call string, body any, params ...string) map[string]any {
+	do := func(call *adminapi.Call, body any, params ...string) map[string]any {
 		t.Helper()
-		op, ok := calls[call]
-		if !ok {
-			t.Fatalf("%s is not in the specification", call)
-		}
 		delete(left, call)
 		before := entries(t, s)
-		method, path, _ := strings.Cut(call, " ")
-		for _, v := range params {
-			path = strings.Replace(path, parameter.FindString(path), v, 1)
-		}
-		got := s.Admin(method, path, body)
+		got := s.Admin(call.Method, call.URL(params...), body)
 		if got.Status != http.StatusOK && got.Status != http.StatusCreated {
-			t.Fatalf("%s answered %d %s", call, got.Status, got.Body)
+			t.Fatalf("%s answered %d %s", call.ID, got.Status, got.Body)
 		}
 		checkAudited(t, call, body, before, entries(t, s))
 		var v map[string]any
 		if err := json.Unmarshal(got.Body, &v); err != nil {
-			t.Fatalf("%s: %v", call, err)
+			t.Fatalf("%s: %v", call.ID, err)
 		}
-		for _, bad := range want.check(call, op.Responses[strconv.Itoa(got.Status)].Content["application/json"].Schema, v) {
+		for _, bad := range want.check(call.ID, want.of(t, call).Responses[strconv.Itoa(got.Status)].Content["application/json"].Schema, v) {
 			t.Errorf("%s\nin %s", bad, got.Body)
 		}
-		if strings.HasPrefix(path, "/api/") && (got.Header.Get("Elastic-Api-Version") != "2023-10-31" || got.Header.Get("Cache-Control") != "no-store") {
-			t.Errorf("%s has the headers %v", call, got.Header)
+		if strings.HasPrefix(call.Path, "/api/") && (got.Header.Get("Elastic-Api-Version") != "2023-10-31" || got.Header.Get("Cache-Control") != "no-store") {
+			t.Errorf("%s has the headers %v", call.ID, got.Header)
 		}
 		return v
 	}
-	do("GET /api/status", nil)
+	do(adminapi.GetStatus.Call, nil)
 	tryInfra(do)
-	do("GET /api/v1/server", nil)
-	do("GET /api/v1/enrollment_commands", nil)
+	do(adminapi.GetServer.Call, nil)
+	do(adminapi.GetEnrollmentCommands.Call, nil)
 	if err := s.Store.Servers().Create(t.Context(), fleet.Server{ID: "gone", Host: "srv-2", SharedWith: "srv-3"}); err != nil {
 		t.Fatal(err)
 	}
-	do("GET /api/v1/servers", nil)
-	do("DELETE /api/v1/servers/{serverId}", nil, "gone")
-	self := do("GET /api/v1/session", nil)["key_id"].(string)
-	do("POST /api/v1/session", map[string]string{"api_key": s.AdminKey})
-	do("DELETE /api/v1/session", nil)
-	admin := do("POST /api/v1/admin_keys", map[string]any{"name": "ci", "expiration": "24h"})["item"].(map[string]any)["id"].(string)
-	do("DELETE /api/v1/admin_keys/{keyId}", nil, admin)
-	s.AdminKey = do("POST /api/v1/admin_keys/{keyId}/rotate", map[string]any{}, self)["item"].(map[string]any)["api_key"].(string)
-	do("GET /api/v1/admin_keys", nil)
-	do("GET /api/v1/audit", nil)
-	do("GET /api/v1/packages", nil)
-	keys := do("GET /api/v1/publisher_keys", nil)["items"].([]any)
-	do("GET /api/v1/trust", nil)
+	do(adminapi.ListServers.Call, nil)
+	do(adminapi.ForgetServer.Call, nil, "gone")
+	self := do(adminapi.GetSession.Call, nil)["key_id"].(string)
+	do(adminapi.LogIn.Call, map[string]string{"api_key": s.AdminKey})
+	do(adminapi.LogOut.Call, nil)
+	admin := do(adminapi.CreateAdminKey.Call, map[string]any{"name": "ci", "expiration": "24h"})["item"].(map[string]any)["id"].(string)
+	do(adminapi.RevokeAdminKey.Call, nil, admin)
+	s.AdminKey = do(adminapi.RotateAdminKey.Call, map[string]any{}, self)["item"].(map[string]any)["api_key"].(string)
+	do(adminapi.ListAdminKeys.Call, nil)
+	do(adminapi.ListTrail.Call, nil)
+	do(adminapi.ListPackages.Call, nil)
+	keys := do(adminapi.ListPublisherKeys.Call, nil)["items"].([]any)
+	do(adminapi.GetTrust.Call, nil)
 	publishComponent(t, s, "2.5.0")
 	tryRollouts(t, s, do)
 	tryFleets(t, s, do)
-	delete(left, "GET /metrics") // text: see TestMetricsNeedAKey
-	delete(left, "GET /readyz")  // text: see TestServerIsReadyWhileItsStoreAnswers in package app
 	root, targets := signedFor(t, s)
-	do("POST /api/v1/trust/files", map[string]any{"files": [][]byte{root, targets}})
-	do("GET /api/v1/trust/files", nil)
-	do("GET /api/v1/trust", nil)
-	do("GET /api/v1/server", nil)
-	do("GET /api/v1/packages", nil)
-	do("GET /api/fleet/agents/available_versions", nil)
+	do(adminapi.PublishTrustFiles.Call, map[string]any{"files": [][]byte{root, targets}})
+	do(adminapi.ListTrustFiles.Call, nil)
+	do(adminapi.GetTrust.Call, nil)
+	do(adminapi.GetServer.Call, nil)
+	do(adminapi.ListPackages.Call, nil)
+	do(adminapi.ListAvailableVersions.Call, nil)
 	web := enrollWithComponent(s, "web-00")
-	do("POST /api/v1/components/{name}/upgrade_preview", map[string]any{"version": "2.5.0", "agents": []string{web.ID, a.ID}, "force": true}, "web-server")
-	do("POST /api/v1/components/{name}/upgrade", map[string]any{"version": "2.5.0", "agents": []string{web.ID}, "force": true}, "web-server")
-	do("GET /api/v1/components", nil)
-	do("GET /api/fleet/agents/{agentId}", nil, web.ID)
-	do("POST /api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
-	do("POST /api/v1/stage_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
-	do("POST /api/v1/stage", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID}})
-	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{
+	do(adminapi.PreviewComponentUpgrade.Call, map[string]any{"version": "2.5.0", "agents": []string{web.ID, a.ID}, "force": true}, "web-server")
+	do(adminapi.UpgradeComponent.Call, map[string]any{"version": "2.5.0", "agents": []string{web.ID}, "force": true}, "web-server")
+	do(adminapi.ListComponents.Call, nil)
+	do(adminapi.GetAgent.Call, nil, web.ID)
+	do(adminapi.PreviewUpgrade.Call, map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
+	do(adminapi.PreviewStage.Call, map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
+	do(adminapi.StageVersion.Call, map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID}})
+	bulk := do(adminapi.BulkUpgradeAgents.Call, map[string]any{
 		"version": "1.1.0", "agents": []string{a.ID, b.ID}, "override_exposure": true, "why": "a test",
 	})
-	do("POST /api/fleet/agents/{agentId}/upgrade", map[string]any{"version": "1.1.0", "override_exposure": true, "why": "a test"}, c.ID)
+	do(adminapi.UpgradeAgent.Call, map[string]any{"version": "1.1.0", "override_exposure": true, "why": "a test"}, c.ID)
 	details := apptest.Details(bulk["actionId"].(string), "1.1.0", "UPG_DOWNLOADING")
 	details.Metadata.DownloadPercent = 40
 	a.MustCheckin(details)
@@ -388,83 +343,80 @@ func everyCall(t *testing.T, change ...func(*app.Options)) {
 		agent.Kept = keeps("1.0.0", time.Hour)
 		agent.MustCheckin(nil)
 	}
-	do("POST /api/v1/rollback_preview", map[string]any{"agents": []string{a.ID, d.ID, "gone"}})
-	do("GET /api/fleet/agents/{agentId}", nil, d.ID)
-	do("POST /api/fleet/agents/{agentId}/rollback", nil, d.ID)
-	do("POST /api/fleet/agents/bulk_rollback", map[string]any{"agents": []string{d.ID, e.ID}})
-	do("GET /api/fleet/agents", nil)
-	do("GET /api/v1/agents/facets", nil)
-	delete(left, "GET /api/v1/agents/export") // CSV: see TestExportHasEveryAgentOnce
-	do("GET /api/v1/attention", nil)
-	do("GET /api/v1/agents/{agentId}/timeline", nil, a.ID)
-	do("GET /api/v1/failures", nil)
-	do("POST /api/v1/failures/seen", map[string]any{})
-	do("GET /api/v1/series", nil)
-	do("GET /api/v1/settings", nil)
-	view := do("POST /api/v1/views", map[string]any{"page": "agents", "name": "edge", "search": "kuery=tag%3Aedge"})["item"].(map[string]any)["id"].(string)
-	do("GET /api/v1/views", nil)
-	do("DELETE /api/v1/views/{viewId}", nil, view)
-	do("GET /api/fleet/agents/tags", nil)
-	do("GET /api/v1/kql/suggest", nil)
-	do("GET /api/fleet/agents/{agentId}", nil, a.ID)
-	do("GET /api/fleet/agent_status", nil)
-	delete(left, "GET /api/fleet/agent_status/data") // it needs a parameter: see TestAdminAPIContract
-	do("GET /api/fleet/agents/action_status", nil)
-	do("GET /api/v1/actions/{actionId}", nil, bulk["actionId"].(string))
-	do("GET /api/v1/actions/{actionId}/agents", nil, bulk["actionId"].(string))
-	do("POST /api/fleet/agents/actions/{actionId}/cancel", nil, bulk["actionId"].(string))
-	do("POST /api/fleet/agents/{agentId}/request_diagnostics", nil, a.ID)
-	do("POST /api/fleet/agents/bulk_request_diagnostics", map[string]any{"agents": []string{a.ID, b.ID}})
-	uploads := do("GET /api/fleet/agents/{agentId}/uploads", nil, a.ID)["items"].([]any)
+	do(adminapi.PreviewRollback.Call, map[string]any{"agents": []string{a.ID, d.ID, "gone"}})
+	do(adminapi.GetAgent.Call, nil, d.ID)
+	do(adminapi.RollbackAgent.Call, nil, d.ID)
+	do(adminapi.BulkRollbackAgents.Call, map[string]any{"agents": []string{d.ID, e.ID}})
+	do(adminapi.ListAgents.Call, nil)
+	do(adminapi.GetFacets.Call, nil)
+	do(adminapi.GetAttention.Call, nil)
+	do(adminapi.GetTimeline.Call, nil, a.ID)
+	do(adminapi.GetFailures.Call, nil)
+	do(adminapi.SeeFailures.Call, map[string]any{})
+	do(adminapi.GetSeries.Call, nil)
+	do(adminapi.GetServerSettings.Call, nil)
+	view := do(adminapi.SaveView.Call, map[string]any{"page": "agents", "name": "edge", "search": "kuery=tag%3Aedge"})["item"].(map[string]any)["id"].(string)
+	do(adminapi.ListViews.Call, nil)
+	do(adminapi.DeleteView.Call, nil, view)
+	do(adminapi.ListAgentTags.Call, nil)
+	do(adminapi.SuggestQuery.Call, nil)
+	do(adminapi.GetAgent.Call, nil, a.ID)
+	do(adminapi.GetAgentStatus.Call, nil)
+	delete(left, adminapi.GetAgentData.Call) // it needs a parameter: see TestAdminAPIContract
+	do(adminapi.ListActionStatus.Call, nil)
+	do(adminapi.GetAction.Call, nil, bulk["actionId"].(string))
+	do(adminapi.ListActionAgents.Call, nil, bulk["actionId"].(string))
+	do(adminapi.CancelAction.Call, nil, bulk["actionId"].(string))
+	do(adminapi.RequestDiagnostics.Call, nil, a.ID)
+	do(adminapi.BulkRequestDiagnostics.Call, map[string]any{"agents": []string{a.ID, b.ID}})
+	uploads := do(adminapi.ListUploads.Call, nil, a.ID)["items"].([]any)
 	file := upload(t, s, a, uploads[0].(map[string]any)["actionId"].(string))
-	do("GET /api/fleet/agents/{agentId}/uploads", nil, a.ID)
-	delete(left, "GET /api/fleet/agents/files/{fileId}/{fileName}") // no JSON: see httpapi/agents
-	do("DELETE /api/fleet/agents/files/{fileId}", nil, file)
+	do(adminapi.ListUploads.Call, nil, a.ID)
+	do(adminapi.DeleteUpload.Call, nil, file)
 	f := s.Enroll("web-06", "9.3.0")
-	do("PUT /api/fleet/agents/{agentId}", map[string]any{"tags": []string{"edge"}, "user_provided_metadata": map[string]any{"rack": "4"}}, f.ID)
-	do("POST /api/fleet/agents/bulk_update_agent_tags", map[string]any{"agents": []string{f.ID}, "tagsToAdd": []string{"lab"}})
-	do("POST /api/fleet/agents/{agentId}/reassign", map[string]any{"policy_id": "default"}, f.ID)
+	do(adminapi.UpdateAgent.Call, map[string]any{"tags": []string{"edge"}, "user_provided_metadata": map[string]any{"rack": "4"}}, f.ID)
+	do(adminapi.BulkTagAgents.Call, map[string]any{"agents": []string{f.ID}, "tagsToAdd": []string{"lab"}})
+	do(adminapi.ReassignAgent.Call, map[string]any{"policy_id": "default"}, f.ID)
 	if _, err := store.UpdateAgent(t.Context(), s.Store.Agents(), f.ID, func(a *fleet.Agent) bool { a.PolicyID = "old"; return true }); err != nil {
 		t.Fatal(err)
 	}
-	moved := do("POST /api/fleet/agents/bulk_reassign", map[string]any{"agents": []string{f.ID}, "policy_id": "default"})
-	do("POST /api/fleet/agents/{agentId}/actions", map[string]any{"action": map[string]any{"type": "SETTINGS", "data": map[string]any{"log_level": "debug"}}}, f.ID)
-	for _, path := range []string{"/agents", "/agents/actions"} {
-		do("POST /api/fleet"+path, map[string]any{"actionIds": []string{moved["actionId"].(string), "none"}})
+	moved := do(adminapi.BulkReassignAgents.Call, map[string]any{"agents": []string{f.ID}, "policy_id": "default"})
+	do(adminapi.CreateAction.Call, map[string]any{"action": map[string]any{"type": "SETTINGS", "data": map[string]any{"log_level": "debug"}}}, f.ID)
+	for _, call := range []*adminapi.Call{adminapi.GetAgentsByActions.Call, adminapi.ListAgentsOfActions.Call} {
+		do(call, map[string]any{"actionIds": []string{moved["actionId"].(string), "none"}})
 	}
-	do("POST /api/fleet/agents/{agentId}/privilege_level_change", nil, f.ID)
-	do("POST /api/fleet/agents/bulk_privilege_level_change", map[string]any{"agents": []string{f.ID}, "user_info": map[string]any{"username": "elastic"}})
-	do("POST /api/fleet/agents/{agentId}/migrate", map[string]any{"uri": "https://elsewhere:8220", "enrollment_token": "t", "settings": map[string]any{"insecure": true}}, f.ID)
-	do("POST /api/fleet/agents/bulk_migrate", map[string]any{"agents": []string{f.ID}, "uri": "https://elsewhere:8220", "enrollment_token": "t"})
-	do("GET /api/fleet/agents/action_status", nil)
-	do("DELETE /api/fleet/agents/{agentId}", nil, f.ID)
-	do("POST /api/fleet/agents/{agentId}/unenroll", map[string]bool{"revoke": true}, b.ID)
-	do("GET /api/fleet/agents/{agentId}", nil, b.ID)
-	do("POST /api/v1/unenroll_preview", map[string]any{"agents": []string{a.ID, b.ID, "gone"}})
-	do("POST /api/fleet/agents/bulk_unenroll", map[string]any{"agents": "*", "dryRun": true})
-	do("POST /api/fleet/agents/bulk_unenroll", map[string]any{"agents": []string{a.ID, b.ID}})
-	policy := do("POST /api/fleet/agent_policies", map[string]any{"name": "lab", "namespace": "default", "monitoring_enabled": []string{"logs"}})
-	do("GET /api/fleet/agent_policies", nil)
+	do(adminapi.ChangeAgentPrivilege.Call, nil, f.ID)
+	do(adminapi.BulkChangeAgentPrivilege.Call, map[string]any{"agents": []string{f.ID}, "user_info": map[string]any{"username": "elastic"}})
+	do(adminapi.MigrateAgent.Call, map[string]any{"uri": "https://elsewhere:8220", "enrollment_token": "t", "settings": map[string]any{"insecure": true}}, f.ID)
+	do(adminapi.BulkMigrateAgents.Call, map[string]any{"agents": []string{f.ID}, "uri": "https://elsewhere:8220", "enrollment_token": "t"})
+	do(adminapi.ListActionStatus.Call, nil)
+	do(adminapi.DeleteAgent.Call, nil, f.ID)
+	do(adminapi.UnenrollAgent.Call, map[string]bool{"revoke": true}, b.ID)
+	do(adminapi.GetAgent.Call, nil, b.ID)
+	do(adminapi.PreviewUnenroll.Call, map[string]any{"agents": []string{a.ID, b.ID, "gone"}})
+	do(adminapi.BulkUnenrollAgents.Call, map[string]any{"agents": "*", "dryRun": true})
+	do(adminapi.BulkUnenrollAgents.Call, map[string]any{"agents": []string{a.ID, b.ID}})
+	policy := do(adminapi.CreatePolicy.Call, map[string]any{"name": "lab", "namespace": "default", "monitoring_enabled": []string{"logs"}})
+	do(adminapi.ListPolicies.Call, nil)
 	lab := policy["item"].(map[string]any)["id"].(string)
-	do("GET /api/fleet/agent_policies/{policyId}", nil, lab)
-	do("PUT /api/fleet/agent_policies/{policyId}", map[string]any{"name": "lab 1", "namespace": "default", "required_versions": []any{map[string]any{"version": "1.1.0", "percentage": 5}}}, lab)
-	do("POST /api/fleet/agent_policies/{policyId}/copy", map[string]any{"name": "lab 2"}, lab)
-	do("POST /api/fleet/agent_policies/_bulk_get", map[string]any{"ids": []string{lab}})
-	do("GET /api/fleet/agent_policies/{policyId}/full", nil, lab)
-	delete(left, "GET /api/fleet/agent_policies/{policyId}/download") // YAML: see TestPolicyIsShownAsAgentsGetIt
-	do("GET /api/fleet/agent_policies/{policyId}/outputs", nil, lab)
-	do("POST /api/fleet/agent_policies/outputs", map[string]any{"ids": []string{lab}})
-	do("GET /api/fleet/agent_policies/{policyId}/auto_upgrade_agents_status", nil, lab)
-	do("POST /api/fleet/agent_policies/delete", map[string]any{"agentPolicyId": lab})
-	key := do("POST /api/fleet/enrollment_api_keys", map[string]any{"policy_id": "default", "name": "", "expiration": "24h"})
+	do(adminapi.GetPolicy.Call, nil, lab)
+	do(adminapi.UpdatePolicy.Call, map[string]any{"name": "lab 1", "namespace": "default", "required_versions": []any{map[string]any{"version": "1.1.0", "percentage": 5}}}, lab)
+	do(adminapi.CopyPolicy.Call, map[string]any{"name": "lab 2"}, lab)
+	do(adminapi.BulkGetPolicies.Call, map[string]any{"ids": []string{lab}})
+	do(adminapi.GetFullPolicy.Call, nil, lab)
+	do(adminapi.GetPolicyOutputs.Call, nil, lab)
+	do(adminapi.ListPolicyOutputs.Call, map[string]any{"ids": []string{lab}})
+	do(adminapi.GetAutoUpgradeStatus.Call, nil, lab)
+	do(adminapi.DeletePolicy.Call, map[string]any{"agentPolicyId": lab})
+	key := do(adminapi.CreateEnrollmentKey.Call, map[string]any{"policy_id": "default", "name": "", "expiration": "24h"})
 	id := key["item"].(map[string]any)["id"].(string)
-	do("GET /api/fleet/enrollment_api_keys", nil)
-	do("GET /api/fleet/enrollment_api_keys/{keyId}", nil, id)
-	do("DELETE /api/fleet/enrollment_api_keys/{keyId}", nil, id)
-	do("DELETE /api/v1/packages/{file}", nil, "muster-agent-1.1.0-linux-amd64.tar.gz")
-	do("DELETE /api/v1/publisher_keys/{keyId}", nil, keys[0].(map[string]any)["id"].(string))
+	do(adminapi.ListEnrollmentKeys.Call, nil)
+	do(adminapi.GetEnrollmentKey.Call, nil, id)
+	do(adminapi.RevokeEnrollmentKey.Call, nil, id)
+	do(adminapi.DeletePackage.Call, nil, "muster-agent-1.1.0-linux-amd64.tar.gz")
+	do(adminapi.RemovePublisherKey.Call, nil, keys[0].(map[string]any)["id"].(string))
 	for call := range left {
-		t.Errorf("%s was not called", call)
+		t.Errorf("%s was not called", call.ID)
 	}
 	if got := s.Admin(http.MethodGet, "/api/openapi.yaml", nil); !bytes.Equal(got.Body, adminapi.Spec) {
 		t.Error("the server serves another specification")

@@ -250,8 +250,9 @@ var (
 	PreviewStage = op[StageRequest, UpgradePreview](Call{
 		ID: "previewStage", Method: http.MethodPost, Path: "/api/v1/stage_preview",
 		Area: AreaAgents, Permission: "agents.read",
-		Summary: "Preview the staging of a version; changes nothing",
-		Answer:  "The preview; versions are those that run",
+		Summary:   "Preview the staging of a version; changes nothing",
+		Answer:    "The preview; versions are those that run",
+		Unaudited: true,
 	})
 
 	PreviewRollback = op[RollbackPreviewRequest, RollbackPreview](Call{

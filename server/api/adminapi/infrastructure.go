@@ -180,8 +180,9 @@ var (
 	Setup = op[None, FleetSetup](Call{
 		ID: "setup", Method: http.MethodPost, Path: "/api/fleet/setup",
 		Area: AreaInfrastructure, Permission: "infrastructure.read",
-		Summary: "Do nothing, since the server is always set up",
-		Answer:  "The answer",
+		Summary:   "Do nothing, since the server is always set up",
+		Answer:    "The answer",
+		Unaudited: true,
 	})
 
 	GetAgentsSetup = op[None, AgentsSetup](Call{
@@ -194,8 +195,9 @@ var (
 	SetupAgents = op[None, FleetSetup](Call{
 		ID: "setupAgents", Method: http.MethodPost, Path: "/api/fleet/agents/setup",
 		Area: AreaInfrastructure, Permission: "infrastructure.read",
-		Summary: "Do nothing, since what agents need is always set up",
-		Answer:  "The answer",
+		Summary:   "Do nothing, since what agents need is always set up",
+		Answer:    "The answer",
+		Unaudited: true,
 	})
 
 	GetSettings = op[None, FleetSettingsItem](Call{

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -18,6 +19,16 @@ func TestEveryOperationNamesItsPermission(t *testing.T) {
 			t.Errorf("%s needs the permission %s, which its callers cannot have", c.ID, c.Permission)
 		case !none && !permission.MatchString(c.Permission):
 			t.Errorf("%s has the permission %q, want one such as agents.read", c.ID, c.Permission)
+		}
+	}
+}
+
+// A preview that is in the audit trail hides the changes.
+func TestWhatOnlyReadsIsNotAudited(t *testing.T) {
+	t.Parallel()
+	for _, c := range Calls() {
+		if !c.Reads() && strings.HasSuffix(c.Permission, ".read") && !c.Unaudited {
+			t.Errorf("%s needs the permission %s and is audited", c.ID, c.Permission)
 		}
 	}
 }
