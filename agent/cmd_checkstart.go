@@ -10,9 +10,9 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// checkStartCommand answers [probe.CheckStart]. The agent that upgrades to this version runs it, and
+// checkStartSubcommand answers [probe.CheckStart]. The agent that upgrades to this version runs it, and
 // the watcher that rolls back from it.
-func checkStartCommand() *cobra.Command {
+func checkStartSubcommand() *cobra.Command {
 	var top string
 	c := &cobra.Command{
 		Use:    probe.CheckStartCommand,

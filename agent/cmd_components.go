@@ -15,17 +15,17 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-func componentsCommand() *cobra.Command {
+func componentsSubcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "components",
 		Short: "Show what this host runs by its policy: versions, health, upgrades, output",
 		Args:  cobra.NoArgs,
 	}
-	c.AddCommand(componentsListCommand(), componentsStatusCommand(), componentsLogsCommand(), componentsHistoryCommand(), componentsReleaseCommand())
+	c.AddCommand(componentsListSubcommand(), componentsStatusSubcommand(), componentsLogsSubcommand(), componentsHistorySubcommand(), componentsReleaseSubcommand())
 	return c
 }
 
-// hostFlags are the flags of commands that ask the agent.
+// hostFlags are the flags of subcommands that ask the agent.
 type hostFlags struct{ top, output string }
 
 func (f *hostFlags) add(c *cobra.Command) {
@@ -63,7 +63,7 @@ func (f *hostFlags) workloads(c *cobra.Command) ([]probe.Workload, error) {
 	return h.Workloads, explainNotRunning(err, top)
 }
 
-func componentsListCommand() *cobra.Command {
+func componentsListSubcommand() *cobra.Command {
 	var f hostFlags
 	c := &cobra.Command{
 		Use:   "list",
@@ -109,7 +109,7 @@ func workloadUpgrade(u *probe.Upgrade) string {
 	return s
 }
 
-func componentsStatusCommand() *cobra.Command {
+func componentsStatusSubcommand() *cobra.Command {
 	var f hostFlags
 	c := &cobra.Command{
 		Use:   "status NAME",
@@ -173,7 +173,7 @@ func printWorkload(w io.Writer, l probe.Workload) {
 	line("folder", l.Folder)
 }
 
-func componentsLogsCommand() *cobra.Command {
+func componentsLogsSubcommand() *cobra.Command {
 	var f hostFlags
 	lines := 100
 	c := &cobra.Command{
@@ -204,7 +204,7 @@ func componentsLogsCommand() *cobra.Command {
 	return c
 }
 
-func componentsHistoryCommand() *cobra.Command {
+func componentsHistorySubcommand() *cobra.Command {
 	var f hostFlags
 	c := &cobra.Command{
 		Use:   "history NAME",
@@ -235,7 +235,7 @@ func componentsHistoryCommand() *cobra.Command {
 	return c
 }
 
-func componentsReleaseCommand() *cobra.Command {
+func componentsReleaseSubcommand() *cobra.Command {
 	var (
 		top           string
 		undo, forward bool

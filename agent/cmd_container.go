@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-func containerCommand() *cobra.Command {
+func containerSubcommand() *cobra.Command {
 	var (
 		top       string
 		unsafeTop bool

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-func diagnosticsCommand() *cobra.Command {
+func diagnosticsSubcommand() *cobra.Command {
 	var top, output string
 	c := &cobra.Command{
 		Use:   "diagnostics",

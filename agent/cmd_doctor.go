@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
-func doctorCommand() *cobra.Command {
+func doctorSubcommand() *cobra.Command {
 	var top, output, url, pin string
 	c := &cobra.Command{
 		Use:   "doctor",

@@ -49,7 +49,7 @@ func readToken(c *cobra.Command, e *setup.Enrollment) error {
 	return err
 }
 
-func installCommand() *cobra.Command {
+func installSubcommand() *cobra.Command {
 	var (
 		archive              string
 		place                placeFlags
@@ -187,7 +187,7 @@ func printInstalled(c *cobra.Command, top string, system *layout.System, done se
 	return err
 }
 
-func enrollCommand() *cobra.Command {
+func enrollSubcommand() *cobra.Command {
 	var (
 		top string
 		e   setup.Enrollment
@@ -225,7 +225,7 @@ func enrollCommand() *cobra.Command {
 	return c
 }
 
-func uninstallCommand() *cobra.Command {
+func uninstallSubcommand() *cobra.Command {
 	var (
 		top string
 		yes bool

@@ -51,7 +51,7 @@ func TestFoldersAreCompleted(t *testing.T) {
 			t.Errorf("completing %s exits with %d: %q", flag, code, out)
 		}
 	}
-	help := installCommand().Flags().FlagUsages()
+	help := installSubcommand().Flags().FlagUsages()
 	for _, says := range []string{"(default \"/etc\")", "(default \"" + setup.DefaultLocalStateDir + "\")"} {
 		if !strings.Contains(help, says) {
 			t.Errorf("the help does not say %s:\n%s", says, help)
@@ -72,7 +72,7 @@ func TestTokenIsReadFromAFileOrStandardInput(t *testing.T) {
 	}
 	t.Setenv(tokenVariable, "bm90OnRoaXM=")
 	for name, file := range map[string]string{"of a file": write("token", token+"\n"), "of standard input": "-"} {
-		c := enrollCommand()
+		c := enrollSubcommand()
 		c.SetIn(strings.NewReader("\r\n" + token + "\r\n"))
 		e := setup.Enrollment{TokenFile: file}
 		if err := readToken(c, &e); err != nil || e.Token != token {

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-func rollbackCommand() *cobra.Command {
+func rollbackSubcommand() *cobra.Command {
 	var (
 		top    string
 		noWait bool
@@ -40,7 +40,7 @@ such as 1.1.0-3f2a9c.`,
 			if len(args) > 0 {
 				req.Version = args[0]
 			}
-			before, target, err := rollbackTarget(c.Context(), client, top, req.Version)
+			before, target, err := rollbackVersion(c.Context(), client, top, req.Version)
 			if err != nil {
 				return err
 			}
@@ -65,10 +65,10 @@ such as 1.1.0-3f2a9c.`,
 	return c
 }
 
-// rollbackTarget returns the version to roll back to: the wanted one, or if that is empty, the
+// rollbackVersion returns the version to roll back to: the wanted one, or if that is empty, the
 // previous one. It is known from the agent, or if the agent does not answer, from the marker of
 // the current upgrade.
-func rollbackTarget(ctx context.Context, client probe.Client, top, wanted string) (answers bool, target probe.Rollback, err error) {
+func rollbackVersion(ctx context.Context, client probe.Client, top, wanted string) (answers bool, target probe.Rollback, err error) {
 	h, err := client.Health(ctx)
 	if err == nil {
 		target, err = pickRollback(h.Rollbacks, wanted)

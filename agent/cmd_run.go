@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-func runCommand() *cobra.Command {
+func runSubcommand() *cobra.Command {
 	var top string
 	c := &cobra.Command{
 		Use:   "run",

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-func statusCommand() *cobra.Command {
+func statusSubcommand() *cobra.Command {
 	var top, output string
 	c := &cobra.Command{
 		Use:   "status",

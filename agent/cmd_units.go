@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-func unitsCommand() *cobra.Command {
+func unitsSubcommand() *cobra.Command {
 	var (
 		place placeFlags
 		out   string

@@ -21,7 +21,7 @@ const (
 	silentFor = 2 * time.Minute
 )
 
-func upgradeCommand() *cobra.Command {
+func upgradeSubcommand() *cobra.Command {
 	var (
 		top    string
 		noWait bool

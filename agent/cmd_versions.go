@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-func versionsCommand() *cobra.Command {
+func versionsSubcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "versions",
 		Short: "Show the versions of the agent or a component on this host, install others ahead of time, and switch among them",
@@ -23,7 +23,7 @@ rollback, and versions that were staged, which have not run yet. An upgrade to a
 version fetches nothing. How many stay is set by upgrade.keep in agent.yml.`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(versionsListCommand(), versionsStageCommand(), versionsSwitchCommand(), versionsRemoveCommand())
+	c.AddCommand(versionsListSubcommand(), versionsStageSubcommand(), versionsSwitchSubcommand(), versionsRemoveSubcommand())
 	return c
 }
 
@@ -47,7 +47,7 @@ func versionsOf(h probe.Health, component string) ([]probe.Version, *probe.Upgra
 	return versions, staging, nil
 }
 
-func versionsListCommand() *cobra.Command {
+func versionsListSubcommand() *cobra.Command {
 	var (
 		f         hostFlags
 		component string
@@ -109,7 +109,7 @@ func onHost(list []probe.Version, version string) *probe.Version {
 	return nil
 }
 
-func versionsStageCommand() *cobra.Command {
+func versionsStageSubcommand() *cobra.Command {
 	var (
 		top    string
 		noWait bool
@@ -186,7 +186,7 @@ func judgeStage(h probe.Health, component, version string) (line string, over bo
 	return fmt.Sprintf("%s %s", s.State, upgradeText(*s)), false, nil
 }
 
-func versionsSwitchCommand() *cobra.Command {
+func versionsSwitchSubcommand() *cobra.Command {
 	var (
 		top    string
 		noWait bool
@@ -259,7 +259,7 @@ func followComponent(c *cobra.Command, client probe.Client, component, version s
 	})
 }
 
-func versionsRemoveCommand() *cobra.Command {
+func versionsRemoveSubcommand() *cobra.Command {
 	var (
 		top string
 		req probe.RemoveRequest

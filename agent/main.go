@@ -29,7 +29,7 @@ func main() {
 	os.Exit(execute(ctx, newCommand()))
 }
 
-// execute runs the command and returns the exit code. All output is escaped, because much of
+// execute runs the subcommand and returns the exit code. All output is escaped, because much of
 // it is text of the server and of packages.
 func execute(ctx context.Context, root *cobra.Command) int {
 	root.SetOut(terminal.NewWriter(root.OutOrStdout()))
@@ -59,7 +59,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(installCommand(), enrollCommand(), runCommand(), checkStartCommand(), containerCommand(), unitsCommand(), statusCommand(), doctorCommand(), componentsCommand(), diagnosticsCommand(), upgradeCommand(), rollbackCommand(), versionsCommand(), uninstallCommand(), versionCommand())
+	root.AddCommand(installSubcommand(), enrollSubcommand(), runSubcommand(), checkStartSubcommand(), containerSubcommand(), unitsSubcommand(), statusSubcommand(), doctorSubcommand(), componentsSubcommand(), diagnosticsSubcommand(), upgradeSubcommand(), rollbackSubcommand(), versionsSubcommand(), uninstallSubcommand(), versionSubcommand())
 	return root
 }
 
@@ -103,7 +103,7 @@ func resolved(path string) string {
 	return path
 }
 
-func versionCommand() *cobra.Command {
+func versionSubcommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",

@@ -46,7 +46,7 @@ func TestStatusIsNotZeroWithADegradedServerConnection(t *testing.T) {
 }
 
 func TestUpgradeHelpNamesTheWatch(t *testing.T) {
-	if help := upgradeCommand().Long; !strings.Contains(help, "ten minutes") {
+	if help := upgradeSubcommand().Long; !strings.Contains(help, "ten minutes") {
 		t.Errorf("the help is %q", help)
 	}
 }

@@ -77,13 +77,13 @@ type Manager struct {
 	// writing while none may be.
 	stops sync.RWMutex
 
-	mu    sync.Mutex
-	units map[string]*unit
-	order []string // names in the order of the policy
+	mu         sync.Mutex
+	components map[string]*component
+	names      []string // names in the order of the policy
 }
 
-// unit is one component.
-type unit struct {
+// component is one component of the host.
+type component struct {
 	m    *Manager
 	name string
 	dir  string
@@ -91,8 +91,8 @@ type unit struct {
 	busy chan struct{}
 	// stages holds a value while a version is staged, and while none may be.
 	stages chan struct{}
-	// ordered holds a value once orders have changed.
-	ordered chan struct{}
+	// proceeded has a value once proceed has changed.
+	proceeded chan struct{}
 
 	mu      sync.Mutex
 	policy  agentapi.PolicyComponent
@@ -107,7 +107,7 @@ type unit struct {
 	goneAt  time.Time
 	running string // id of the upgrade under way
 	cancel  context.CancelCauseFunc
-	orders  orders
+	proceed proceed
 	// staysStopped means that the installed version can be upgraded in lockstep.
 	staysStopped bool
 	// unseen means that this agent does not know yet whether it ran when the agent started.
@@ -119,7 +119,7 @@ type unit struct {
 
 // New returns a Manager of no components; see Follow.
 func New(o Options) *Manager {
-	return &Manager{Options: o, kick: make(chan struct{}, 1), units: map[string]*unit{}}
+	return &Manager{Options: o, kick: make(chan struct{}, 1), components: map[string]*component{}}
 }
 
 // Follow takes the components of a policy, the first time before any upgrade. What is no
@@ -130,35 +130,35 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 		return fmt.Errorf("the policy has %d components, want at most %d", len(list), agentapi.MaxComponents)
 	}
 	m.mu.Lock()
-	m.order = m.order[:0]
-	var gone, added []*unit
-	for name, u := range m.units {
+	m.names = m.names[:0]
+	var gone, added []*component
+	for name, c := range m.components {
 		if !slices.ContainsFunc(list, func(p agentapi.PolicyComponent) bool { return p.Name == name }) {
-			gone = append(gone, u)
-			delete(m.units, name)
+			gone = append(gone, c)
+			delete(m.components, name)
 		}
 	}
 	for _, p := range list {
-		if manifest.ValidComponentName(p.Name) != nil || slices.Contains(m.order, p.Name) {
+		if manifest.ValidComponentName(p.Name) != nil || slices.Contains(m.names, p.Name) {
 			continue // the server checks policies
 		}
-		m.order = append(m.order, p.Name)
-		u := m.units[p.Name]
-		if u == nil {
-			u = &unit{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1), ordered: make(chan struct{}, 1), unseen: true}
-			m.units[p.Name] = u
-			u.load()
-			added = append(added, u)
+		m.names = append(m.names, p.Name)
+		c := m.components[p.Name]
+		if c == nil {
+			c = &component{m: m, name: p.Name, dir: filepath.Join(m.Top, FolderName, p.Name), busy: make(chan struct{}, 1), stages: make(chan struct{}, 1), proceeded: make(chan struct{}, 1), unseen: true}
+			m.components[p.Name] = c
+			c.load()
+			added = append(added, c)
 		}
-		u.follow(p)
+		c.follow(p)
 	}
 	m.mu.Unlock()
 	var errs []error
-	for _, u := range gone {
-		errs = append(errs, u.release(ctx))
+	for _, c := range gone {
+		errs = append(errs, c.release(ctx))
 	}
-	for _, u := range added {
-		errs = append(errs, u.resume(ctx), u.trim(ctx))
+	for _, c := range added {
+		errs = append(errs, c.resume(ctx), c.trim(ctx))
 	}
 	m.Changed(false)
 	m.lookSoon()
@@ -169,49 +169,49 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 func (m *Manager) Names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.order)
+	return slices.Clone(m.names)
 }
 
-func (m *Manager) unit(name string) *unit {
+func (m *Manager) component(name string) *component {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.units[name]
+	return m.components[name]
 }
 
-func (m *Manager) all() []*unit {
+func (m *Manager) all() []*component {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*unit, 0, len(m.order))
-	for _, name := range m.order {
-		out = append(out, m.units[name])
+	out := make([]*component, 0, len(m.names))
+	for _, name := range m.names {
+		out = append(out, m.components[name])
 	}
 	return out
 }
 
 // load reads the component's state. An unreadable one is like none: what is installed is
 // found by the link.
-func (u *unit) load() {
-	s, err := readState(u.m.Disk, u.dir)
+func (c *component) load() {
+	s, err := readState(c.m.Disk, c.dir)
 	if err != nil {
-		u.m.Log.Warn("the state of a component was unreadable", "component", u.name, "error", err)
+		c.m.Log.Warn("the state of a component was unreadable", "component", c.name, "error", err)
 	}
 	if s.Installed == nil {
-		s.Installed = u.findInstalled()
+		s.Installed = c.findInstalled()
 	}
-	u.state, u.details = s, s.Report
+	c.state, c.details = s, s.Report
 }
 
 // findInstalled returns the version that the component's link leads to, if there is one. During
 // an upgrade that is the one before: the link may lead to a version that is undone yet.
-func (u *unit) findInstalled() *primitive.Installed {
-	if j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir)); err == nil && j != nil {
+func (c *component) findInstalled() *primitive.Installed {
+	if j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir)); err == nil && j != nil {
 		return j.From
 	}
-	home, err := primitive.Current(u.m.Disk, u.dir)
+	home, err := primitive.Current(c.m.Disk, c.dir)
 	if err != nil || home == "" {
 		return nil
 	}
-	r, err := primitive.Release(u.m.Disk, u.dir, u.name, primitive.Installed{Home: home})
+	r, err := primitive.Release(c.m.Disk, c.dir, c.name, primitive.Installed{Home: home})
 	if err != nil {
 		return nil
 	}
@@ -219,40 +219,40 @@ func (u *unit) findInstalled() *primitive.Installed {
 }
 
 // follow takes what the policy says about the component.
-func (u *unit) follow(p agentapi.PolicyComponent) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.policy, u.problem = p, ""
-	if u.m.Adapters[p.Runtime] == nil {
-		u.problem = fmt.Sprintf("this agent has no runtime %q: it has %s", p.Runtime, strings.Join(slices.Sorted(maps.Keys(u.m.Adapters)), ", "))
+func (c *component) follow(p agentapi.PolicyComponent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.policy, c.problem = p, ""
+	if c.m.Adapters[p.Runtime] == nil {
+		c.problem = fmt.Sprintf("this agent has no runtime %q: it has %s", p.Runtime, strings.Join(slices.Sorted(maps.Keys(c.m.Adapters)), ", "))
 	}
 	if err := checkHealth(p.Health); err != nil {
-		u.problem, u.policy.Health = "the policy is refused: "+err.Error(), agentapi.ComponentHealth{}
+		c.problem, c.policy.Health = "the policy is refused: "+err.Error(), agentapi.ComponentHealth{}
 	}
-	u.observeAs()
+	c.observeAs()
 }
 
 // observeAs sets the rules by which the installed version is observed, and begins anew. The
-// caller holds u.mu.
-func (u *unit) observeAs() {
-	u.seen, u.rules, u.staysStopped = observation{}, newRules(nil, u.policy.Health), true
-	if u.state.Installed == nil {
+// caller holds c.mu.
+func (c *component) observeAs() {
+	c.seen, c.rules, c.staysStopped = observation{}, newRules(nil, c.policy.Health), true
+	if c.state.Installed == nil {
 		return
 	}
-	if p, err := u.m.packageOf(u.dir, u.state.Installed.Home); err == nil {
-		u.rules = newRules(p.Checks, u.policy.Health)
-		u.staysStopped = primitive.StaysStopped(p.Component)
+	if p, err := c.m.packageOf(c.dir, c.state.Installed.Home); err == nil {
+		c.rules = newRules(p.Checks, c.policy.Health)
+		c.staysStopped = primitive.StaysStopped(p.Component)
 	}
 }
 
 // release stops managing the component.
-func (u *unit) release(ctx context.Context) error {
-	u.stop(errors.New("the component is no longer in the policy"))
-	if err := u.lock(ctx); err != nil {
+func (c *component) release(ctx context.Context) error {
+	c.stop(errors.New("the component is no longer in the policy"))
+	if err := c.lock(ctx); err != nil {
 		return err
 	}
-	defer u.unlock()
-	adapter, r, err := u.current()
+	defer c.unlock()
+	adapter, r, err := c.current()
 	if err != nil || r == nil {
 		return err
 	}
@@ -263,25 +263,25 @@ func (u *unit) release(ctx context.Context) error {
 }
 
 // resume takes up the supervision of the component, if that is the agent's task.
-func (u *unit) resume(ctx context.Context) error {
-	adapter, r, err := u.current()
+func (c *component) resume(ctx context.Context) error {
+	adapter, r, err := c.current()
 	if err != nil || r == nil {
 		return err
 	}
-	u.mu.Lock()
-	holds := r.HeldAtBoot || inForce(u.policy)
-	u.mu.Unlock()
+	c.mu.Lock()
+	holds := r.WithheldAtBoot || inForce(c.policy)
+	c.mu.Unlock()
 	if holds {
 		// What is being upgraded or looked at is held by whoever does that.
 		select {
-		case u.busy <- struct{}{}:
-			err = u.enforceAt(ctx, true)
-			u.unlock()
+		case c.busy <- struct{}{}:
+			err = c.enforceAt(ctx, true)
+			c.unlock()
 		default:
 		}
 	}
 	if s, ok := adapter.(runtime.Supervisor); ok {
-		r.HeldAtBoot = holds // also of a version that was installed before its policy said so
+		r.WithheldAtBoot = holds // also of a version that was installed before its policy said so
 		err = errors.Join(err, s.Resume(ctx, r))
 	}
 	return err
@@ -299,41 +299,41 @@ func (m *Manager) Detach() {
 
 // Resume takes up the supervision again after Detach.
 func (m *Manager) Resume(ctx context.Context) {
-	for _, u := range m.all() {
-		u.mu.Lock()
-		u.unseen = true
-		u.mu.Unlock()
-		if err := u.resume(ctx); err != nil {
-			m.Log.Error("a component is not supervised", "component", u.name, "error", err)
+	for _, c := range m.all() {
+		c.mu.Lock()
+		c.unseen = true
+		c.mu.Unlock()
+		if err := c.resume(ctx); err != nil {
+			m.Log.Error("a component is not supervised", "component", c.name, "error", err)
 		}
 	}
 }
 
 // lock waits until nothing else is done with the component.
-func (u *unit) lock(ctx context.Context) error {
+func (c *component) lock(ctx context.Context) error {
 	select {
-	case u.busy <- struct{}{}:
+	case c.busy <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (u *unit) unlock() { <-u.busy }
+func (c *component) unlock() { <-c.busy }
 
 // current returns the adapter and the release of the installed version, nil if there is none.
-func (u *unit) current() (runtime.Adapter, *runtime.Release, error) {
-	u.mu.Lock()
-	installed, name := u.state.Installed, u.state.Runtime
+func (c *component) current() (runtime.Adapter, *runtime.Release, error) {
+	c.mu.Lock()
+	installed, name := c.state.Installed, c.state.Runtime
 	if name == "" {
-		name = u.policy.Runtime
+		name = c.policy.Runtime
 	}
-	u.mu.Unlock()
-	adapter := u.m.Adapters[name]
+	c.mu.Unlock()
+	adapter := c.m.Adapters[name]
 	if installed == nil || adapter == nil {
 		return adapter, nil, nil
 	}
-	r, err := primitive.Release(u.m.Disk, u.dir, u.name, *installed)
+	r, err := primitive.Release(c.m.Disk, c.dir, c.name, *installed)
 	return adapter, r, err
 }
 
@@ -358,34 +358,34 @@ func (m *Manager) Hold(ctx context.Context) (release func(), err error) {
 // Reports returns what is reported of the components, in the order of the policy.
 func (m *Manager) Reports() []agentapi.Component {
 	var out []agentapi.Component
-	for _, u := range m.all() {
-		out = append(out, u.report())
+	for _, c := range m.all() {
+		out = append(out, c.report())
 	}
 	return out
 }
 
-func (u *unit) report() agentapi.Component {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	state, message := u.health()
+func (c *component) report() agentapi.Component {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, message := c.health()
 	r := agentapi.Component{
-		ID: "component-" + u.name, Type: u.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
+		ID: "component-" + c.name, Type: c.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
 		ComponentReport: agentapi.ComponentReport{
-			Name: u.name, Runtime: u.policy.Runtime, Version: u.state.installed(), LastHealthyVersion: u.state.LastHealthy,
-			Rollbacks: u.state.keptVersions(), RollbackProblems: u.keptProblems(), Lockstep: u.staysStopped, StartWithheld: u.state.Held != "",
+			Name: c.name, Runtime: c.policy.Runtime, Version: c.state.installed(), LastHealthyVersion: c.state.LastHealthy,
+			Rollbacks: c.state.keptVersions(), RollbackProblems: c.keptProblems(), Lockstep: c.staysStopped, StartWithheld: c.state.Withheld != "",
 		},
 	}
-	if i := u.state.Installed; i != nil {
+	if i := c.state.Installed; i != nil {
 		r.Hash, r.Image, r.ConfigSHA256, r.RenderedSHA256 = i.Hash, i.Image, i.ConfigSHA256, i.RenderedSHA256
 	}
-	if u.seen.looked() {
-		r.Restarts = u.seen.last.status.Restarts
-		if since := u.seen.last.status.Since; !since.IsZero() {
+	if c.seen.looked() {
+		r.Restarts = c.seen.last.status.Restarts
+		if since := c.seen.last.status.Since; !since.IsZero() {
 			r.Since = &since
 		}
 	}
-	if u.details != nil {
-		d := *u.details
+	if c.details != nil {
+		d := *c.details
 		r.UpgradeDetails = &d
 	}
 	unit, err := json.Marshal([]map[string]string{{"id": r.ID, "type": "input", "status": r.Status, "message": r.Message}})
@@ -395,33 +395,33 @@ func (u *unit) report() agentapi.Component {
 	return r
 }
 
-// health returns the component's state. The caller holds u.mu.
-func (u *unit) health() (probe.State, string) {
+// health returns the component's state. The caller holds c.mu.
+func (c *component) health() (probe.State, string) {
 	switch {
-	case u.problem != "":
-		return probe.Failed, u.problem
-	case u.state.Broken != "":
-		return probe.Failed, u.state.Broken
-	case u.running != "":
+	case c.problem != "":
+		return probe.Failed, c.problem
+	case c.state.Broken != "":
+		return probe.Failed, c.state.Broken
+	case c.running != "":
 		return probe.Starting, "it is being upgraded"
-	case u.state.Installed == nil:
+	case c.state.Installed == nil:
 		return stopped, "no version is installed yet"
-	case u.state.Held != "":
-		return stopped, u.state.Held
+	case c.state.Withheld != "":
+		return stopped, c.state.Withheld
 	}
-	return u.seen.health(&u.rules, u.seen.last.at)
+	return c.seen.health(&c.rules, c.seen.last.at)
 }
 
 // Health returns the worst state of the components, for the agent's own.
 func (m *Manager) Health() (probe.State, string) {
-	for _, u := range m.all() {
-		u.mu.Lock()
-		state, message := u.health()
-		u.mu.Unlock()
+	for _, c := range m.all() {
+		c.mu.Lock()
+		state, message := c.health()
+		c.mu.Unlock()
 		if state == probe.Failed || state == probe.Degraded {
 			// A component that fails is no fault of the agent's version, which must not be
 			// rolled back for it.
-			return probe.Degraded, fmt.Sprintf("component %s: %s", u.name, message)
+			return probe.Degraded, fmt.Sprintf("component %s: %s", c.name, message)
 		}
 	}
 	return probe.Healthy, ""
@@ -429,22 +429,22 @@ func (m *Manager) Health() (probe.State, string) {
 
 // History returns the last upgrades of a component, oldest first.
 func (m *Manager) History(name string) ([]probe.WorkloadEvent, error) {
-	u := m.unit(name)
-	if u == nil {
+	c := m.component(name)
+	if c == nil {
 		return nil, m.unknown(name)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Clone(u.state.History), nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.state.History), nil
 }
 
 // Logs returns the last lines of a component's output.
 func (m *Manager) Logs(ctx context.Context, name string, lines int) ([]string, error) {
-	u := m.unit(name)
-	if u == nil {
+	c := m.component(name)
+	if c == nil {
 		return nil, m.unknown(name)
 	}
-	adapter, r, err := u.current()
+	adapter, r, err := c.current()
 	if err != nil {
 		return nil, err
 	}
@@ -456,7 +456,7 @@ func (m *Manager) Logs(ctx context.Context, name string, lines int) ([]string, e
 
 // Known returns an error unless the policy has the component.
 func (m *Manager) Known(name string) error {
-	if m.unit(name) == nil {
+	if m.component(name) == nil {
 		return m.unknown(name)
 	}
 	return nil

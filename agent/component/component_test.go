@@ -61,7 +61,7 @@ func TestComponentIsInstalledUpgradedAndRolledBack(t *testing.T) {
 			t.Errorf("versions on the host are %v, want the installed one and the one before", got)
 		}
 		back := order("back", "1.1.0")
-		back.Order.Rollback = true
+		back.Desired.Rollback = true
 		w.floor = "1.2.0"
 		if f := failureOf(t, m.Upgrade(t.Context(), back)); !strings.Contains(f.Error(), "is below 1.2.0, the lowest version its publishers still allow") {
 			t.Errorf("a rollback below the floor: %v", f)
@@ -226,7 +226,7 @@ func TestOrderAfterAnUndoingThatAnEarlierAgentGaveUp(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				j := primitive.Journal{Order: order("second", "1.5.0").Order, From: s.Installed, Runs: before != ""}
+				j := primitive.Journal{Desired: order("second", "1.5.0").Desired, From: s.Installed, Runs: before != ""}
 				j.Begun, j.Undoing = []string{primitive.BackupState, primitive.AcquireArtifact, primitive.VerifyArtifact}, true
 				j.FailedStep, j.FailedError = primitive.VerifyArtifact, "the engine is away"
 				// Its settings are those of another runtime.
@@ -275,7 +275,7 @@ func TestContainerThatCannotBeInstalledBreaksNothing(t *testing.T) {
 		}
 		upgrade := func(id string) error {
 			r := order(id, "1.0.0")
-			r.Order.Runtime = docker.Name
+			r.Desired.Runtime = docker.Name
 			return m.Upgrade(t.Context(), r)
 		}
 		for _, id := range []string{"first", "second"} {
@@ -438,7 +438,7 @@ func TestVersionThatDoesNotRunAgainIsAFailedRollback(t *testing.T) {
 				}
 				w.machine.set(func() { w.machine.crashes["1.0.0"], w.machine.crashes["2.0.0"] = true, true })
 				bad := order("second", "2.0.0")
-				bad.Order.Migration = c.migration
+				bad.Desired.Migration = c.migration
 				f := failureOf(t, m.Upgrade(t.Context(), bad))
 				if !f.Broken || f.Transient || !strings.Contains(f.Error(), c.want) || !strings.HasPrefix(f.Error(), agentapi.FailedRollback) {
 					t.Errorf("failure is %+v", f)
@@ -630,7 +630,7 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 		}
 		before := w.machine.count()
 		second := order("second", "1.0.0")
-		second.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
+		second.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
 		if err := m.Upgrade(t.Context(), second); err != nil {
 			t.Fatal(err)
 		}
@@ -644,7 +644,7 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 		// Bad configuration is taken back, and the component reads the old one.
 		w.machine.set(func() { w.machine.crashes["1.0.0"] = true })
 		third := order("third", "1.0.0")
-		third.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "port none\n")}
+		third.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "port none\n")}
 		f := failureOf(t, m.Upgrade(t.Context(), third))
 		if f.Step != observeHealth {
 			t.Errorf("failure is %+v", f)
@@ -669,9 +669,9 @@ func TestInstalledVersionGetsAnotherConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		back := order("back", "1.0.0")
-		back.Order.Rollback = true
+		back.Desired.Rollback = true
 		change := order("change", "1.0.0")
-		change.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
+		change.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
 		for _, r := range []Request{order("first", "1.0.0"), order("second", "2.0.0"), back, change} {
 			if r.ID == change.ID {
 				w.floor = "2.0.0"
@@ -728,9 +728,9 @@ func TestFilesOfTheServerAreReportedApartFromThePackagesOwn(t *testing.T) {
 		}
 		change := func(id, version, content string, rollback bool) error {
 			r := order(id, version)
-			r.Order.Rollback = rollback
+			r.Desired.Rollback = rollback
 			if content != "" {
-				r.Order.Files = []agentapi.RenderedFile{rendered(site, content)}
+				r.Desired.Files = []agentapi.RenderedFile{rendered(site, content)}
 			}
 			return m.Upgrade(t.Context(), r)
 		}
@@ -776,10 +776,10 @@ func TestTwoComponentsAreUpgradedAtTheSameTimeAndOneNeverTwice(t *testing.T) {
 			if err := m.Upgrade(t.Context(), r); err != nil {
 				t.Error(err)
 			}
-			ended <- r.Order.ID
+			ended <- r.Desired.ID
 		}
 		db := order("db", "1.0.0")
-		db.Order.Component = "db"
+		db.Desired.Component = "db"
 		go up(order("web1", "1.0.0"))
 		go up(db)
 		synctest.Wait() // both are being observed
@@ -845,20 +845,20 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		change func(w *world, r *Request)
 		want   string
 	}{
-		{"unknown component", func(_ *world, r *Request) { r.Order.Component = "cache" }, "there is no component cache: the host's policy has web, db"},
-		{"another runtime than the policy's", func(_ *world, r *Request) { r.Order.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
-		{"unknown version", func(_ *world, r *Request) { r.Order.Version = "9.9.9" }, "no such file"},
-		{"version that is not kept", func(_ *world, r *Request) { r.Order.Version, r.Order.Rollback = "9.9.9", true }, "is neither kept nor staged on this host: upgrade to it instead"},
-		{"older version", func(_ *world, r *Request) { r.Order.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
-		{"another image", func(_ *world, r *Request) { r.Order.Image = "web@sha256:00" }, "image: the publishers"},
+		{"unknown component", func(_ *world, r *Request) { r.Desired.Component = "cache" }, "there is no component cache: the host's policy has web, db"},
+		{"another runtime than the policy's", func(_ *world, r *Request) { r.Desired.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
+		{"unknown version", func(_ *world, r *Request) { r.Desired.Version = "9.9.9" }, "no such file"},
+		{"version that is not kept", func(_ *world, r *Request) { r.Desired.Version, r.Desired.Rollback = "9.9.9", true }, "is neither kept nor staged on this host: upgrade to it instead"},
+		{"older version", func(_ *world, r *Request) { r.Desired.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
+		{"another image", func(_ *world, r *Request) { r.Desired.Image = "web@sha256:00" }, "image: the publishers"},
 		{"configuration of the server that the policy does not allow", func(w *world, r *Request) {
-			r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}
+			r.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}
 		}, "set server_config in the policy"},
-		{"folder that is not there", func(_ *world, r *Request) { r.Order.Version = "2.2.0" }, "does not exist: create it"},
-		{"file of the agent", func(_ *world, r *Request) { r.Order.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
-		{"file beside the agent's pointer", func(_ *world, r *Request) { r.Order.Version = "2.6.0" }, "configuration file " + links + "/agent.yml: it would be in the agent's own folder " + links},
+		{"folder that is not there", func(_ *world, r *Request) { r.Desired.Version = "2.2.0" }, "does not exist: create it"},
+		{"file of the agent", func(_ *world, r *Request) { r.Desired.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
+		{"file beside the agent's pointer", func(_ *world, r *Request) { r.Desired.Version = "2.6.0" }, "configuration file " + links + "/agent.yml: it would be in the agent's own folder " + links},
 		{"file of the agent behind a link", func(w *world, r *Request) {
-			r.Order.Version = "2.4.0"
+			r.Desired.Version = "2.4.0"
 			if err := w.look().Symlink("test", "../../opt/muster/components", etc+"/conf.d"); err != nil {
 				w.t.Fatal(err)
 			}
@@ -872,7 +872,7 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		{"an observation without end", func(_ *world, r *Request) {
 			r.Health = &agentapi.ComponentHealth{WaitSeconds: 1 << 40}
 		}, "health.wait_seconds: is 1099511627776, want 0 to 3600"},
-		{"agent's folder", func(_ *world, r *Request) { r.Order.Version = "2.5.0" }, "it would be in the agent's own folder"},
+		{"agent's folder", func(_ *world, r *Request) { r.Desired.Version = "2.5.0" }, "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -920,9 +920,9 @@ func TestRollbackRestoresTheConfigurationAfterManyChanges(t *testing.T) {
 			t.Helper()
 			r := order(id, version)
 			if content == "" {
-				r.Order.Rollback = true
+				r.Desired.Rollback = true
 			} else {
-				r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
+				r.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
 			}
 			if err := m.Upgrade(t.Context(), r); err != nil {
 				t.Fatal(err)
@@ -959,7 +959,7 @@ func TestComponentKeepsItsRuntime(t *testing.T) {
 		}
 		before := w.machine.count()
 		r := order("second", "2.0.0")
-		r.Order.Runtime = "other"
+		r.Desired.Runtime = "other"
 		if f := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(f.Error(), "is installed with the runtime model, and its policy now says other") {
 			t.Error(f)
 		}
@@ -1004,10 +1004,10 @@ func TestPolicyPinsTheImage(t *testing.T) {
 		}
 		refused(order("other", "2.0.0"), fmt.Sprintf("have signed %q, and %q was asked for", image["2.0.0"], image["1.0.0"]))
 		said := order("said", "2.0.0")
-		said.Order.Image, said.Force = image["2.0.0"], true
+		said.Desired.Image, said.Force = image["2.0.0"], true
 		refused(said, "is the image "+image["1.0.0"]+" by its policy, and the upgrade says "+image["2.0.0"])
 		pin("2.0.0")
-		said.Order.ID = "said again"
+		said.Desired.ID = "said again"
 		if err := m.Upgrade(t.Context(), said); err != nil {
 			t.Fatal(err)
 		}
@@ -1016,7 +1016,7 @@ func TestPolicyPinsTheImage(t *testing.T) {
 		kept.Force = true
 		refused(kept, "have signed")
 		back := order("back", "1.0.0")
-		back.Order.Rollback = true
+		back.Desired.Rollback = true
 		if err := m.Upgrade(t.Context(), back); err != nil {
 			t.Fatal(err)
 		}
@@ -1048,7 +1048,7 @@ func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 				if c.sum != "" {
 					f.SHA256 = c.sum
 				}
-				r.Order.Files = []agentapi.RenderedFile{f}
+				r.Desired.Files = []agentapi.RenderedFile{f}
 				if err := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(err.Error(), c.want) {
 					t.Errorf("error is %q, want %q", err, c.want)
 				}

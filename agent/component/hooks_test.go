@@ -42,12 +42,12 @@ func TestHooksAndMigrationsAreRunInOrder(t *testing.T) {
 			if !slices.Equal(did, want) {
 				t.Errorf("it did %q, want %q", did, want)
 			}
-			w.expect(r.Order.Version)
+			w.expect(r.Desired.Version)
 		}
 		w.machine.set(func() { w.machine.notYet = 2 })
 		do(order("jump", "4.4.0"), "drain", "drain", "drain", "stop", "save", "install", "form 4.3", "form 4.4", "start 4.4.0", "undrain")
 		back := order("back", "4.2.0")
-		back.Order.Rollback = true
+		back.Desired.Rollback = true
 		if f := failureOf(t, m.Upgrade(t.Context(), back)); !strings.Contains(f.Error(), "state goes back by one minor version at a time, to 4.3 first") {
 			t.Errorf("back by two minor versions: %v", f)
 		}
@@ -102,7 +102,7 @@ func TestMigrationIsRunAgainByTheNextAgent(t *testing.T) {
 		if r := m.Reports()[0].UpgradeDetails; r == nil || r.Metadata.Reason != "migration 2 of 2, version 4.4.0" {
 			t.Errorf("reported is %+v", r)
 		}
-		m.unit("web").stop(ErrStopping)
+		m.component("web").stop(ErrStopping)
 		if err := <-done; !errors.Is(err, ErrStopping) {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestMigrationThatCannotBeUndoneNeedsAnOperator(t *testing.T) {
 		if err := writeForm(w.look(), "web", "4.2"); err != nil {
 			t.Fatal(err)
 		}
-		again.Order.ID, again.Force = "by hand", true
+		again.Desired.ID, again.Force = "by hand", true
 		if err := m.Upgrade(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}

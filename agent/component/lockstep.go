@@ -17,8 +17,8 @@ const (
 	lockstepRetry = time.Minute
 )
 
-// orders are what the server has ordered of an upgrade in lockstep since its UPGRADE.
-type orders struct {
+// proceed is what the PROCEEDs of the server say of an upgrade in lockstep since its UPGRADE.
+type proceed struct {
 	id    string // of the upgrade in the queue
 	until agentapi.LockstepPhase
 	undo  string // why it is to be undone; empty: it is not
@@ -27,35 +27,35 @@ type orders struct {
 // Proceed lets an upgrade in lockstep, by its id in the queue, go on until a phase, or undoes it
 // if undo has a reason. It may be called before the upgrade begins, and repeatedly.
 func (m *Manager) Proceed(component, id string, until agentapi.LockstepPhase, undo string) {
-	u := m.unit(component)
-	if u == nil {
+	c := m.component(component)
+	if c == nil {
 		return
 	}
-	u.mu.Lock()
-	u.orders = orders{id, until, undo}
-	u.mu.Unlock()
-	u.stopIfUndone(id)
+	c.mu.Lock()
+	c.proceed = proceed{id, until, undo}
+	c.mu.Unlock()
+	c.stopIfUndone(id)
 	select {
-	case u.ordered <- struct{}{}:
+	case c.proceeded <- struct{}{}:
 	default: // a call before has not been seen yet
 	}
 }
 
 // stopIfUndone ends the upgrade under way if it is to be undone.
-func (u *unit) stopIfUndone(id string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.running == id && u.orders.id == id && u.orders.undo != "" {
-		u.cancel(stoppedBy(u.orders.undo))
+func (c *component) stopIfUndone(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == id && c.proceed.id == id && c.proceed.undo != "" {
+		c.cancel(stoppedBy(c.proceed.undo))
 	}
 }
 
 // until returns the last phase that an upgrade may do.
 func (w *work) until() agentapi.LockstepPhase {
 	out := w.j.Lockstep.Until
-	w.u.mu.Lock()
-	defer w.u.mu.Unlock()
-	if o := w.u.orders; o.id == w.r.ID && o.until.Reaches(out) {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if o := w.c.proceed; o.id == w.r.ID && o.until.Reaches(out) {
 		out = o.until
 	}
 	return out
@@ -75,7 +75,7 @@ func (w *work) onlyForward() bool {
 
 // await waits until a phase may begin, and records that it may.
 func (w *work) await(ctx context.Context, phase agentapi.LockstepPhase) error {
-	u := w.u
+	c := w.c
 	limit := time.NewTimer(aloneFor)
 	defer limit.Stop()
 	again := time.NewTimer(0)
@@ -93,11 +93,11 @@ func (w *work) await(ctx context.Context, phase agentapi.LockstepPhase) error {
 				return nil
 			}
 			w.j.Lockstep.Until = before
-			u.m.Log.Error("a component's upgrade waits, since its journal cannot be written", "component", u.name, "error", err)
+			c.m.Log.Error("a component's upgrade waits, since its journal cannot be written", "component", c.name, "error", err)
 			again.Reset(lockstepRetry)
 		}
 		select {
-		case <-u.ordered:
+		case <-c.proceeded:
 		case <-again.C:
 		case <-limit.C:
 			if w.mayUndo() {
@@ -120,7 +120,7 @@ func (w *work) do(ctx context.Context) (failed string, err error) {
 		w.report(w.state, agentapi.UpgradeMetadata{ErrorMsg: err.Error(), Reason: fmt.Sprintf("%s is repeated until the server decides", failed)}, false)
 		select {
 		case <-time.After(lockstepRetry):
-		case <-w.u.ordered:
+		case <-w.c.proceeded:
 		case <-ctx.Done():
 			return failed, context.Cause(ctx)
 		}
@@ -131,7 +131,7 @@ func (w *work) do(ctx context.Context) (failed string, err error) {
 // been started yet stays stopped, since the versions of the other hosts may not run with the one
 // before; what was started stays as it is.
 func (w *work) leave(ctx context.Context, step string, why error) error {
-	u := w.u
+	c := w.c
 	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
 	if step == primitive.UndrainNode || step == observeHealth {
 		if f.Transient {
@@ -148,14 +148,14 @@ func (w *work) leave(ctx context.Context, step string, why error) error {
 			f.Err = fmt.Errorf("%w; it could not be stopped either: %w", f.Err, err)
 		}
 	}
-	f.Err = fmt.Errorf("%w; component %s stays stopped, since other hosts change to version %s: order that again to go on, or any version with force to go back first", f.Err, u.name, w.j.Order.Version)
-	u.note(func(s *state) {
+	f.Err = fmt.Errorf("%w; component %s stays stopped, since other hosts change to version %s: order that again to go on, or any version with force to go back first", f.Err, c.name, w.j.Desired.Version)
+	c.note(func(s *state) {
 		s.Broken = f.Err.Error()
 		if !f.Transient { // otherwise it is repeated
 			s.fail(w.j, f.Err.Error(), upgradeStates[step] == agentapi.UpgradeRestarting, time.Now().UTC())
 		}
 	})
-	u.m.Log.Error("a component's upgrade in lockstep has failed where nothing is undone, so it stays stopped", "component", u.name, "error", f.Err)
+	c.m.Log.Error("a component's upgrade in lockstep has failed where nothing is undone, so it stays stopped", "component", c.name, "error", f.Err)
 	return f
 }
 
@@ -174,13 +174,13 @@ func (w *work) stopAgain(ctx context.Context) error {
 // that this host may not undo by itself: one to the same version goes on where nobody undoes it any
 // more, and one with force undoes it.
 func (w *work) ofOther(r Request) (goesOn bool, err error) {
-	name, to := w.u.name, w.j.Order.Version
+	name, to := w.c.name, w.j.Desired.Version
 	switch {
 	case r.Force:
 		return false, nil
 	case !w.onlyForward():
 		return false, fmt.Errorf("component %s is upgraded to %s in lockstep with other hosts, and only the server's rollout decides how that ends: order with force if it is gone", name, to)
-	case r.Order.Version != to:
+	case r.Desired.Version != to:
 		return false, fmt.Errorf("component %s is stopped in the middle of its upgrade to %s in lockstep with other hosts: order %s to go on, or with force to go back first", name, to, to)
 	}
 	w.j.Lockstep.Until = agentapi.LockstepStart

@@ -56,7 +56,7 @@ func (l *together) reached(phase agentapi.LockstepPhase) {
 
 func (l *together) restart() {
 	l.t.Helper()
-	l.m.unit("web").stop(ErrStopping)
+	l.m.component("web").stop(ErrStopping)
 	if err := l.ended(); !errors.Is(err, ErrStopping) {
 		l.t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestLockstepIsUndoneByTheServer(t *testing.T) {
 						l.until(p)
 					}
 					if away {
-						l.m.unit("web").stop(ErrStopping)
+						l.m.component("web").stop(ErrStopping)
 						if err := l.ended(); !errors.Is(err, ErrStopping) {
 							t.Fatal(err)
 						}
@@ -308,7 +308,7 @@ func TestLockstepWhoseVersionIsNotHealthy(t *testing.T) {
 			t.Errorf("it ended with %+v", f)
 		}
 		l.w.expect("4.4.0")
-		if s := l.m.unit("web").state; s.LastHealthy != "4.2.0" || s.Highest != "4.2.0" {
+		if s := l.m.component("web").state; s.LastHealthy != "4.2.0" || s.Highest != "4.2.0" {
 			t.Errorf("recorded is %+v", s)
 		}
 		if again := l.m.Upgrade(t.Context(), l.r); again == nil || again.Error() != f.Error() {
@@ -323,7 +323,7 @@ func TestLockstepIsNotOvertaken(t *testing.T) {
 		for _, p := range agentapi.LockstepPhases[:3] {
 			l.until(p)
 		}
-		l.m.unit("web").stop(ErrStopping)
+		l.m.component("web").stop(ErrStopping)
 		if err := l.ended(); !errors.Is(err, ErrStopping) {
 			t.Fatal(err)
 		}

@@ -57,9 +57,9 @@ func (m *Manager) lookSoon() {
 // look looks once at every component that is not being upgraded.
 func (m *Manager) look(ctx context.Context) {
 	var looks sync.WaitGroup
-	for _, u := range m.all() {
+	for _, c := range m.all() {
 		looks.Go(func() {
-			if u.look(ctx) {
+			if c.look(ctx) {
 				m.Changed(false)
 			}
 		})
@@ -68,20 +68,20 @@ func (m *Manager) look(ctx context.Context) {
 }
 
 // look reports whether what is reported has changed.
-func (u *unit) look(ctx context.Context) bool {
+func (c *component) look(ctx context.Context) bool {
 	select {
-	case u.busy <- struct{}{}:
-		defer u.unlock()
+	case c.busy <- struct{}{}:
+		defer c.unlock()
 	default:
 		return false
 	}
-	if err := u.enforce(ctx); err != nil && ctx.Err() == nil {
-		u.m.Log.Warn("a component is not as the version in force asks", "component", u.name, "error", err)
+	if err := c.enforce(ctx); err != nil && ctx.Err() == nil {
+		c.m.Log.Warn("a component is not as the version in force asks", "component", c.name, "error", err)
 	}
-	adapter, r, err := u.current()
-	u.mu.Lock()
-	rules := u.rules
-	u.mu.Unlock()
+	adapter, r, err := c.current()
+	c.mu.Lock()
+	rules := c.rules
+	c.mu.Unlock()
 	var (
 		s    sample
 		gone bool
@@ -92,17 +92,17 @@ func (u *unit) look(ctx context.Context) bool {
 	case r == nil:
 		return false
 	default:
-		s = u.m.sample(ctx, adapter, r, &rules)
-		gone = u.findGone(ctx, adapter, time.Now())
+		s = c.m.sample(ctx, adapter, r, &rules)
+		gone = c.findGone(ctx, adapter, time.Now())
 	}
 	if ctx.Err() != nil {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	state, message := u.health()
-	u.seen.add(s, &rules)
-	now, text := u.health()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, message := c.health()
+	c.seen.add(s, &rules)
+	now, text := c.health()
 	return gone || now != state || now != probe.Healthy && text != message
 }
 
@@ -146,47 +146,47 @@ func (m *Manager) packageOf(dir, home string) (manifest.Package, error) {
 
 // clean removes versions that are not kept, what a crash has left of others, and old backups.
 // What cannot be removed now is removed after the next upgrade.
-func (u *unit) clean(ctx context.Context) {
+func (c *component) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTimeout)
 	defer cancel()
-	d := u.m.Disk
+	d := c.m.Disk
 	warn := func(what string, err error) {
 		if err != nil {
-			u.m.Log.Warn("not removed", "component", u.name, "what", what, "error", err)
+			c.m.Log.Warn("not removed", "component", c.name, "what", what, "error", err)
 		}
 	}
-	u.mu.Lock()
-	s, adapter := u.state.clone(), u.m.Adapters[cmp.Or(u.state.Runtime, u.policy.Runtime)]
-	u.mu.Unlock()
-	homes, err := d.ReadDir(op, filepath.Join(u.dir, layout.DataDir))
+	c.mu.Lock()
+	s, adapter := c.state.clone(), c.m.Adapters[cmp.Or(c.state.Runtime, c.policy.Runtime)]
+	c.mu.Unlock()
+	homes, err := d.ReadDir(op, filepath.Join(c.dir, layout.DataDir))
 	if !errors.Is(err, fs.ErrNotExist) { // nothing was ever unpacked
 		warn(layout.DataDir, err)
 	}
-	j, err := steps.Read[primitive.Journal](journalOf(d, u.dir))
+	j, err := steps.Read[primitive.Journal](journalOf(d, c.dir))
 	warn(journalFile, err)
 	for _, e := range homes {
 		home := layout.DataDir + "/" + e.Name()
 		if strings.HasPrefix(e.Name(), layout.StagingPrefix) { // it was being unpacked or removed
-			warn(home, d.RemoveAll(op, layout.Path(u.dir, home)))
+			warn(home, d.RemoveAll(op, layout.Path(c.dir, home)))
 			continue
 		}
-		r, err := primitive.Release(d, u.dir, u.name, primitive.Installed{Home: home})
+		r, err := primitive.Release(d, c.dir, c.name, primitive.Installed{Home: home})
 		if err != nil || s.has(home) || j != nil && j.To.Home == home { // an upgrade to it goes on
 			continue
 		}
 		if adapter != nil { // the agent may be older than the policy
 			warn("what the runtime has fetched for "+home, adapter.Discard(ctx, r))
 		}
-		warn(home, disk.RemoveHome(d, u.dir, home))
+		warn(home, disk.RemoveHome(d, c.dir, home))
 	}
-	warn("downloads", d.RemoveAll(op, filepath.Join(u.dir, "downloads")))
-	u.cleanBackups(&s, warn)
+	warn("downloads", d.RemoveAll(op, filepath.Join(c.dir, "downloads")))
+	c.cleanBackups(&s, warn)
 }
 
 // cleanBackups removes old backups. The newest of a version that the host keeps stays: a
 // rollback restores its configuration from it.
-func (u *unit) cleanBackups(s *state, warn func(what string, err error)) {
-	d, dir := u.m.Disk, filepath.Join(u.dir, "backup")
+func (c *component) cleanBackups(s *state, warn func(what string, err error)) {
+	d, dir := c.m.Disk, filepath.Join(c.dir, "backup")
 	entries, err := d.ReadDir(op, dir)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {

@@ -28,7 +28,7 @@ const (
 func (w *work) listen(i primitive.Installed) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), listenTimeout)
 	defer cancel()
-	r, err := primitive.Release(w.u.m.Disk, w.u.dir, w.u.name, i)
+	r, err := primitive.Release(w.c.m.Disk, w.c.dir, w.c.name, i)
 	if err != nil {
 		return nil
 	}

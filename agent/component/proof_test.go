@@ -78,21 +78,21 @@ const (
 
 var scenarios = func() []scenario {
 	v1, v2, db, back := order("first", "1.0.0"), order("second", "2.0.0"), order("db", "1.0.0"), order("back", "1.0.0")
-	db.Order.Component, back.Order.Rollback = "db", true
+	db.Desired.Component, back.Desired.Rollback = "db", true
 	restarts := order("restarts", "1.1.0") // its package has no reload
 	config := func(version, content string) []Request {
 		r := order("config", version)
-		r.Order.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
+		r.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
 		return []Request{r}
 	}
 	stateful, next, later := order("stateful", "4.2.0"), order("next", "4.3.0"), order("later", "4.4.0")
 	bare, bareNext := order("bare", "4.2.1"), order("bare-next", "4.5.0")
 	down := order("down", "4.2.0")
-	down.Order.Rollback = true
+	down.Desired.Rollback = true
 	together, togetherDown := later, down
 	together.Lockstep, togetherDown.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}, &agentapi.LockstepData{Until: agentapi.LockstepDrain}
 	local := back
-	local.ActionID, local.Local, local.Order.Version = "", true, "2.0.0"
+	local.ActionID, local.Local, local.Desired.Version = "", true, "2.0.0"
 	cannotStart := func(m *machine) { m.fails["start 2.0.0"] = true }
 	return []scenario{
 		{
@@ -360,7 +360,7 @@ func finish(ctx context.Context, m *Manager, r Request, operator bool) (err erro
 			return err
 		case f.Broken && operator:
 			time.Sleep(operatorAfter)
-			r.ID, r.Order.ID, r.ActionID = r.ID+"-again", r.Order.ID+"-again", r.ActionID+"-again"
+			r.ID, r.Desired.ID, r.ActionID = r.ID+"-again", r.Desired.ID+"-again", r.ActionID+"-again"
 		case f.Transient:
 			time.Sleep(retryAfter)
 		default:
@@ -377,7 +377,7 @@ func (s *scenario) together(ctx context.Context, w *world, m *Manager, r Request
 	for range maxTries {
 		w.machine.set(func() {
 			if l := &w.machine.server; l.from == "" {
-				*l = server{from: versionOf(w.machine.installed["web"]), to: r.Order.Version, until: r.Lockstep.Until}
+				*l = server{from: versionOf(w.machine.installed["web"]), to: r.Desired.Version, until: r.Lockstep.Until}
 			}
 		})
 		w.agent.changed = func() { w.coordinate(m, r.ID, s.undoAt) }
@@ -393,7 +393,7 @@ func (s *scenario) together(ctx context.Context, w *world, m *Manager, r Request
 			continue
 		}
 		time.Sleep(operatorAfter)
-		r.ID, r.Order.ID, r.ActionID = r.ID+"-again", r.Order.ID+"-again", r.ActionID+"-again"
+		r.ID, r.Desired.ID, r.ActionID = r.ID+"-again", r.Desired.ID+"-again", r.ActionID+"-again"
 		w.machine.set(func() {
 			clear(w.machine.fails)
 			if l := &w.machine.server; !l.until.Reaches(agentapi.LockstepSwitch) {
@@ -468,7 +468,7 @@ func (s *scenario) upgradeFurther(w *world) (wrong []string) {
 			version = "4.9.0" // state keeps its major version
 		}
 		r := order("further-"+name, version)
-		r.Order.Component = name
+		r.Desired.Component = name
 		if err := w.start(&agent{}).Upgrade(w.t.Context(), r); err != nil {
 			return append(wrong, fmt.Sprintf("it ended well, but %s cannot be upgraded any more: %v", name, err))
 		}

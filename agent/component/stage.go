@@ -52,25 +52,25 @@ func stageFile(d disk.Disk, dir string) steps.File {
 // the host as before. An upgrade of the component that begins ends it. A component must not be
 // staged twice at the same time; see AcceptStage.
 func (m *Manager) Stage(ctx context.Context, r Request) error {
-	u := m.unit(r.Order.Component)
-	if u == nil {
-		return &Failure{Step: primitive.AcquireArtifact, Err: m.unknown(r.Order.Component)}
+	c := m.component(r.Desired.Component)
+	if c == nil {
+		return &Failure{Step: primitive.AcquireArtifact, Err: m.unknown(r.Desired.Component)}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if !u.beginStage(cancel) {
-		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: ErrBusy, Transient: true})
+	if !c.beginStage(cancel) {
+		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: ErrBusy, Transient: true})
 	}
-	defer u.endStage()
-	if j, err := steps.Read[stageJournal](stageFile(m.Disk, u.dir)); err == nil && j != nil && j.Order.ID == r.Order.ID {
+	defer c.endStage()
+	if j, err := steps.Read[stageJournal](stageFile(m.Disk, c.dir)); err == nil && j != nil && j.Desired.ID == r.Desired.ID {
 		r.Attempt = j.Interrupted + 2 // the server's orders are in the queue, which does not count
 	}
-	if err := u.recoverStage(); err != nil {
-		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
+	if err := c.recoverStage(); err != nil {
+		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
 	}
-	err := u.stage(ctx, r)
+	err := c.stage(ctx, r)
 	if f := (*Failure)(nil); errors.As(err, &f) && !f.Transient {
-		u.m.Log.Warn("a version of a component is not staged", "component", u.name, "version", r.Order.Version, "error", err)
+		c.m.Log.Warn("a version of a component is not staged", "component", c.name, "version", r.Desired.Version, "error", err)
 	}
 	return err
 }
@@ -78,57 +78,57 @@ func (m *Manager) Stage(ctx context.Context, r Request) error {
 // AcceptStage reports a stage that is about to begin, or returns ErrBusy while the component is
 // upgraded or staged.
 func (m *Manager) AcceptStage(r Request) error {
-	u := m.unit(r.Order.Component)
-	if u == nil {
-		return m.unknown(r.Order.Component)
+	c := m.component(r.Desired.Component)
+	if c == nil {
+		return m.unknown(r.Desired.Component)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.running != "" || u.staging != nil && !u.staging.State.Ended() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running != "" || c.staging != nil && !c.staging.State.Ended() {
 		return ErrBusy
 	}
-	if err := u.checkOther(r.Order.Version, &u.state); err != nil {
+	if err := c.checkOther(r.Desired.Version, &c.state); err != nil {
 		return err
 	}
-	u.staging = &agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}
+	c.staging = &agentapi.UpgradeDetails{TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}
 	return nil
 }
 
 // beginStage stores what ends the stage. It returns false while the component is upgraded or
 // staged.
-func (u *unit) beginStage(cancel context.CancelCauseFunc) bool {
+func (c *component) beginStage(cancel context.CancelCauseFunc) bool {
 	select {
-	case u.stages <- struct{}{}:
+	case c.stages <- struct{}{}:
 	default:
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.cancelStage = cancel
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancelStage = cancel
 	return true
 }
 
-func (u *unit) endStage() {
-	u.mu.Lock()
-	u.cancelStage = nil
-	u.mu.Unlock()
-	<-u.stages
+func (c *component) endStage() {
+	c.mu.Lock()
+	c.cancelStage = nil
+	c.mu.Unlock()
+	<-c.stages
 }
 
 // noStage ends the stage under way, and keeps others from beginning until release is called.
-func (u *unit) noStage(ctx context.Context) (release func(), err error) {
-	u.mu.Lock()
-	if u.cancelStage != nil {
-		u.cancelStage(errOvertaken)
+func (c *component) noStage(ctx context.Context) (release func(), err error) {
+	c.mu.Lock()
+	if c.cancelStage != nil {
+		c.cancelStage(errOvertaken)
 	}
-	u.mu.Unlock()
+	c.mu.Unlock()
 	select {
-	case u.stages <- struct{}{}:
+	case c.stages <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	release = func() { <-u.stages }
-	if err := u.recoverStage(); err != nil {
+	release = func() { <-c.stages }
+	if err := c.recoverStage(); err != nil {
 		release()
 		return nil, &Failure{Step: primitive.BackupState, Err: err, Transient: true}
 	}
@@ -137,27 +137,27 @@ func (u *unit) noStage(ctx context.Context) (release func(), err error) {
 
 // stage is a stage under way.
 type stage struct {
-	u      *unit
+	c      *component
 	j      *stageJournal
 	run    *steps.Run
 	change *primitive.Change
 }
 
-func (u *unit) newStage(j *stageJournal) *stage {
-	s := &stage{u: u, j: j}
-	w := &work{u: u, r: Request{ActionID: j.ActionID, Order: j.Order, Force: j.Force, Local: j.Local}, j: &j.Journal}
+func (c *component) newStage(j *stageJournal) *stage {
+	s := &stage{c: c, j: j}
+	w := &work{c: c, r: Request{ActionID: j.ActionID, Desired: j.Desired, Force: j.Force, Local: j.Local}, j: &j.Journal}
 	allow := func(version string, e *trust.Expectation) error {
 		if err := w.allow(version, e); err != nil {
 			return err
 		}
-		return u.fits(onHost{Installed: primitive.Installed{Archive: e.Archive}, Bytes: max(0, e.Unpacked), StagedAt: time.Now().UTC()})
+		return c.fits(onHost{Installed: primitive.Installed{Archive: e.Archive}, Bytes: max(0, e.Unpacked), StagedAt: time.Now().UTC()})
 	}
-	s.change = u.newChange(&j.Journal, allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
+	s.change = c.newChange(&j.Journal, allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
 		s.report(agentapi.UpgradeDownloading, meta, true)
 	})
 	s.run = &steps.Run{
 		Steps:   append(s.change.StageSteps(), steps.Step{Name: recordStage, Timeout: recordTimeout, Do: s.record, Undo: s.undoRecord}),
-		Journal: j, File: stageFile(u.m.Disk, u.dir), Log: u.m.Log.With("component", u.name),
+		Journal: j, File: stageFile(c.m.Disk, c.dir), Log: c.m.Log.With("component", c.name),
 		Begins: func(step steps.Step) {
 			if state, ok := upgradeStates[step.Name]; ok {
 				s.report(state, agentapi.UpgradeMetadata{}, false)
@@ -168,55 +168,55 @@ func (u *unit) newStage(j *stageJournal) *stage {
 }
 
 func (s *stage) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata, progress bool) {
-	u := s.u
-	d := agentapi.UpgradeDetails{TargetVersion: s.j.Order.Version, ActionID: s.j.ActionID, State: state, Metadata: meta}
-	u.mu.Lock()
-	u.staging = &d
-	u.mu.Unlock()
+	c := s.c
+	d := agentapi.UpgradeDetails{TargetVersion: s.j.Desired.Version, ActionID: s.j.ActionID, State: state, Metadata: meta}
+	c.mu.Lock()
+	c.staging = &d
+	c.mu.Unlock()
 	if !progress {
-		u.m.Log.Info("component stage", "component", u.name, "state", state, "version", d.TargetVersion)
+		c.m.Log.Info("component stage", "component", c.name, "state", state, "version", d.TargetVersion)
 	}
-	u.m.Changed(progress)
+	c.m.Changed(progress)
 }
 
-func (u *unit) stage(ctx context.Context, r Request) error {
-	u.mu.Lock()
-	policy, problem, is := u.policy, u.problem, u.state.clone()
-	u.mu.Unlock()
-	if r.Order.Runtime == "" {
-		r.Order.Runtime = policy.Runtime
+func (c *component) stage(ctx context.Context, r Request) error {
+	c.mu.Lock()
+	policy, problem, is := c.policy, c.problem, c.state.clone()
+	c.mu.Unlock()
+	if r.Desired.Runtime == "" {
+		r.Desired.Runtime = policy.Runtime
 	}
-	r.Order.ServerConfig = policy.ServerConfig
-	if r.Order.Image == "" {
-		r.Order.Image = policy.Artifact.Image
+	r.Desired.ServerConfig = policy.ServerConfig
+	if r.Desired.Image == "" {
+		r.Desired.Image = policy.Artifact.Image
 	}
-	if err := u.mayStage(r, policy, problem, &is); err != nil {
-		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err})
+	if err := c.mayStage(r, policy, problem, &is); err != nil {
+		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err})
 	}
-	if err := u.makeFolder(); err != nil {
-		return u.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
+	if err := c.makeFolder(); err != nil {
+		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
 	}
-	s := u.newStage(&stageJournal{
-		Journal:  primitive.Journal{Order: r.Order, From: is.Installed},
+	s := c.newStage(&stageJournal{
+		Journal:  primitive.Journal{Desired: r.Desired, From: is.Installed},
 		ActionID: r.ActionID, Force: r.Force, Local: r.Local, Interrupted: max(0, r.Attempt-1),
 	})
 	if step, err := s.run.Do(ctx); err != nil {
 		return s.fail(ctx, r, step, err)
 	}
-	u.mu.Lock()
-	u.staging = nil
-	u.mu.Unlock()
-	u.m.Log.Info("a version of a component is staged", "component", u.name, "version", r.Order.Version)
+	c.mu.Lock()
+	c.staging = nil
+	c.mu.Unlock()
+	c.m.Log.Info("a version of a component is staged", "component", c.name, "version", r.Desired.Version)
 	if err := s.conclude(); err != nil {
-		u.m.Log.Warn("what is left of a stage is not removed yet", "component", u.name, "version", r.Order.Version, "error", err)
+		c.m.Log.Warn("what is left of a stage is not removed yet", "component", c.name, "version", r.Desired.Version, "error", err)
 	}
-	u.clean(ctx) // versions that had to make room
-	u.m.Changed(false)
+	c.clean(ctx) // versions that had to make room
+	c.m.Changed(false)
 	return nil
 }
 
 // mayStage returns an error for a stage that cannot succeed.
-func (u *unit) mayStage(r Request, policy agentapi.PolicyComponent, problem string, s *state) error {
+func (c *component) mayStage(r Request, policy agentapi.PolicyComponent, problem string, s *state) error {
 	switch {
 	case r.Attempt > MaxAttempts+1:
 		return fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
@@ -224,19 +224,19 @@ func (u *unit) mayStage(r Request, policy agentapi.PolicyComponent, problem stri
 		return errors.New(problem)
 	case s.Broken != "":
 		return fmt.Errorf("nothing is done with the component: %s", s.Broken)
-	case r.Order.Runtime != policy.Runtime:
-		return fmt.Errorf("component %s runs with %s by its policy, and the order says %s", u.name, policy.Runtime, r.Order.Runtime)
-	case u.m.Keep.Staged == 0:
+	case r.Desired.Runtime != policy.Runtime:
+		return fmt.Errorf("component %s runs with %s by its policy, and the order says %s", c.name, policy.Runtime, r.Desired.Runtime)
+	case c.m.Keep.Staged == 0:
 		return errors.New("this host keeps no staged versions: raise upgrade.keep.staged in agent.yml")
 	}
-	return u.checkOther(r.Order.Version, s)
+	return c.checkOther(r.Desired.Version, s)
 }
 
 // checkOther returns an error if the version is the installed one. Two builds of a snapshot have
 // one name.
-func (u *unit) checkOther(version string, s *state) error {
+func (c *component) checkOther(version string, s *state) error {
 	if _, snapshot := manifest.SplitSnapshot(version); version == s.installed() && !snapshot {
-		return fmt.Errorf("version %s of %s is installed here already", version, u.name)
+		return fmt.Errorf("version %s of %s is installed here already", version, c.name)
 	}
 	return nil
 }
@@ -254,58 +254,58 @@ func (s *stage) fail(ctx context.Context, r Request, step string, why error) err
 	if err := s.run.Fail(step, why); err != nil {
 		f = &Failure{Step: step, Err: fmt.Errorf("%w; what it has left is not removed yet: %w", why, err), Transient: true}
 	}
-	return s.u.notStaged(r, f)
+	return s.c.notStaged(r, f)
 }
 
 // notStaged reports a stage that failed.
-func (u *unit) notStaged(r Request, f *Failure) error {
-	u.mu.Lock()
-	u.staging = &agentapi.UpgradeDetails{
-		TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed,
+func (c *component) notStaged(r Request, f *Failure) error {
+	c.mu.Lock()
+	c.staging = &agentapi.UpgradeDetails{
+		TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed,
 		Metadata: agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Error()},
 	}
-	u.mu.Unlock()
-	u.m.Changed(false)
+	c.mu.Unlock()
+	c.m.Changed(false)
 	return f
 }
 
 // record records the version as staged. Older ones make room for it.
 func (s *stage) record(context.Context) error {
-	u, to := s.u, s.j.To
+	c, to := s.c, s.j.To
 	to.Files, to.ConfigSHA256, to.RenderedSHA256 = nil, "", ""
-	v := onHost{Installed: to, Bytes: u.size(to.Home), StagedAt: time.Now().UTC()}
-	u.mu.Lock()
-	kept := holds(u.state.Kept, to.Home)
-	u.mu.Unlock()
+	v := onHost{Installed: to, Bytes: c.size(to.Home), StagedAt: time.Now().UTC()}
+	c.mu.Lock()
+	kept := holds(c.state.Kept, to.Home)
+	c.mu.Unlock()
 	if kept { // it stays a version that was installed
 		return nil
 	}
-	if err := u.fits(v); err != nil {
+	if err := c.fits(v); err != nil {
 		return err
 	}
-	return u.change(func(is *state) {
+	return c.change(func(is *state) {
 		is.forget(to.Home)
 		is.Staged = append(is.Staged, v)
-		is.trim(u.m.Keep, v.StagedAt)
+		is.trim(c.m.Keep, v.StagedAt)
 	})
 }
 
 // fits returns an error if a version does not fit beside those that stay when others have made
 // room. Before it is fetched its home is not known.
-func (u *unit) fits(v onHost) error {
-	u.mu.Lock()
-	next := u.state.clone()
-	u.mu.Unlock()
+func (c *component) fits(v onHost) error {
+	c.mu.Lock()
+	next := c.state.clone()
+	c.mu.Unlock()
 	same := func(o onHost) bool { return o.Home == v.Home || o.Archive != "" && o.Archive == v.Archive }
 	if slices.ContainsFunc(next.Kept, same) {
 		return nil
 	}
 	next.Staged = append(slices.DeleteFunc(next.Staged, same), v)
-	if gone := next.surplus(u.m.Keep, v.StagedAt); !handoff.Holds(gone, v.Home) {
+	if gone := next.surplus(c.m.Keep, v.StagedAt); !handoff.Holds(gone, v.Home) {
 		return nil
 	}
 	return fmt.Errorf("staging it needs %s, and upgrade.keep.size of %s leaves too little beside the versions that are kept: remove one (`muster-agent versions list --component %s`), or raise it",
-		units.HumanSize(float64(v.Bytes)), units.HumanSize(float64(u.m.Keep.Bytes)), u.name)
+		units.HumanSize(float64(v.Bytes)), units.HumanSize(float64(c.m.Keep.Bytes)), c.name)
 }
 
 // undoRecord removes the version from the record. One that was on the host before stays.
@@ -313,7 +313,7 @@ func (s *stage) undoRecord(context.Context) error {
 	if s.j.Reused {
 		return nil
 	}
-	return s.u.change(func(is *state) {
+	return s.c.change(func(is *state) {
 		is.Staged = slices.DeleteFunc(is.Staged, func(v onHost) bool { return v.Home == s.j.To.Home })
 	})
 }
@@ -325,11 +325,11 @@ func (s *stage) conclude() error {
 
 // recoverStage undoes or finishes the stage that an earlier process left. The caller keeps others
 // from beginning.
-func (u *unit) recoverStage() error {
-	file := stageFile(u.m.Disk, u.dir)
+func (c *component) recoverStage() error {
+	file := stageFile(c.m.Disk, c.dir)
 	j, err := steps.Read[stageJournal](file)
 	if errors.Is(err, disk.ErrDamaged) {
-		u.m.Log.Warn("the journal of a component's stage was unreadable", "component", u.name, "error", err)
+		c.m.Log.Warn("the journal of a component's stage was unreadable", "component", c.name, "error", err)
 		return file.Remove()
 	}
 	if err != nil {
@@ -338,10 +338,10 @@ func (u *unit) recoverStage() error {
 	if j == nil {
 		return file.RemoveCopies()
 	}
-	s := u.newStage(j)
-	u.mu.Lock()
-	done := !j.Undoing && j.HasBegun(recordStage) && u.state.has(j.To.Home)
-	u.mu.Unlock()
+	s := c.newStage(j)
+	c.mu.Lock()
+	done := !j.Undoing && j.HasBegun(recordStage) && c.state.has(j.To.Home)
+	c.mu.Unlock()
 	if done {
 		return s.conclude()
 	}
@@ -353,16 +353,16 @@ func (u *unit) recoverStage() error {
 // the agent left unfinished, to be done again: they are in no queue.
 func (m *Manager) Interrupted() []Request {
 	var out []Request
-	for _, u := range m.all() {
-		j, err := steps.Read[stageJournal](stageFile(m.Disk, u.dir))
+	for _, c := range m.all() {
+		j, err := steps.Read[stageJournal](stageFile(m.Disk, c.dir))
 		if err != nil || j == nil || !j.Local || j.Undoing || j.Interrupted >= MaxAttempts {
 			continue
 		}
-		u.mu.Lock()
-		busy := u.cancelStage != nil
-		u.mu.Unlock()
+		c.mu.Lock()
+		busy := c.cancelStage != nil
+		c.mu.Unlock()
 		if !busy {
-			out = append(out, Request{ID: j.Order.ID, ActionID: j.ActionID, Order: j.Order, Attempt: j.Interrupted + 2, Force: j.Force, Local: j.Local})
+			out = append(out, Request{ID: j.Desired.ID, ActionID: j.ActionID, Desired: j.Desired, Attempt: j.Interrupted + 2, Force: j.Force, Local: j.Local})
 		}
 	}
 	return out
@@ -370,15 +370,15 @@ func (m *Manager) Interrupted() []Request {
 
 // Staging returns the stage of a component that is under way, or the last one if it failed.
 func (m *Manager) Staging(name string) *agentapi.UpgradeDetails {
-	u := m.unit(name)
-	if u == nil {
+	c := m.component(name)
+	if c == nil {
 		return nil
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.staging == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.staging == nil {
 		return nil
 	}
-	d := *u.staging
+	d := *c.staging
 	return &d
 }

@@ -117,7 +117,7 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 		w.packages = t.TempDir()
 		m = w.start(&agent{})
 		back := order("switch", "2.0.0")
-		back.Order.Rollback, back.Local = true, true
+		back.Desired.Rollback, back.Local = true, true
 		if err := m.Upgrade(t.Context(), back); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestVersionThatMustNotBeInstalledIsNeitherStagedNorSwitchedTo(t *testing.T)
 			t.Errorf("reported is %+v", d)
 		}
 		unknown := order("stage", "2.0.0")
-		unknown.Order.Component = "cache"
+		unknown.Desired.Component = "cache"
 		refused(m.Stage(t.Context(), unknown), "there is no component cache: the host's policy has web, db")
 		w.floor = "2.5.0"
 		refused(m.Stage(t.Context(), order("stage", "2.0.0")), "is below 2.5.0")
@@ -175,13 +175,13 @@ func TestVersionThatMustNotBeInstalledIsNeitherStagedNorSwitchedTo(t *testing.T)
 		}
 		w.floor = "2.5.0"
 		local := order("switch", "2.0.0")
-		local.Order.Rollback, local.Local = true, true
+		local.Desired.Rollback, local.Local = true, true
 		refused(m.Upgrade(t.Context(), local), "is below 2.5.0")
 		w.floor = ""
 		if err := m.Upgrade(t.Context(), order("third", "3.0.0")); err != nil {
 			t.Fatal(err)
 		}
-		local.Order.ID = "again"
+		local.Desired.ID = "again"
 		refused(m.Upgrade(t.Context(), local), "version 2.0.0 is older than 3.0.0, which was healthy on this host")
 		w.has(m, "3.0.0 running", "2.0.0 staged", "1.0.0 previous")
 	})
@@ -326,7 +326,7 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 			if again := m.Interrupted(); (len(again) > 0) != (n > 0) {
 				t.Fatalf("after %d interruptions: %+v", n, again)
 			} else if n > 0 {
-				if r = again[0]; !r.Force || !r.Local || r.Order.Version != "2.0.0" {
+				if r = again[0]; !r.Force || !r.Local || r.Desired.Version != "2.0.0" {
 					t.Fatalf("to begin again: %+v", r)
 				}
 			}

@@ -60,11 +60,11 @@ type state struct {
 	// Broken is why an upgrade that failed could not be undone. Until an operator acts the
 	// agent does nothing with the component.
 	Broken string `json:"broken,omitempty"`
-	// Held is why the installed version is not started though it is to run; empty: it is. Released
+	// Withheld is why the installed version is not started though it is to run; empty: it is. Released
 	// is what was in force when an operator let it run nevertheless.
-	Held     string                     `json:"held,omitempty"`
+	Withheld string                     `json:"held,omitempty"`
 	Released *agentapi.ComponentInForce `json:"released,omitempty"`
-	// Undrain means that it was drained when it was held, so that its hook undrain is run once it
+	// Undrain means that it was drained when its start was withheld, so that its hook undrain is run once it
 	// runs again.
 	Undrain bool `json:"undrain,omitempty"`
 	// History are the last upgrades, for people on the host, oldest first.
@@ -132,9 +132,9 @@ func (s *state) install(j *primitive.Journal, problem string, bytes int64, limit
 		s.Kept = append(s.Kept, onHost{Installed: *s.Installed, Bytes: bytes, ReplacedAt: now})
 	}
 	s.forget(to.Home)
-	s.Runtime, s.Installed = j.Order.Runtime, &to
-	s.Completed = bounded(append(s.Completed, completed{j.Order.ID, to.FullVersion(), now, problem}), maxCompleted)
-	s.Report, s.Broken, s.Held = nil, "", ""
+	s.Runtime, s.Installed = j.Desired.Runtime, &to
+	s.Completed = bounded(append(s.Completed, completed{j.Desired.ID, to.FullVersion(), now, problem}), maxCompleted)
+	s.Report, s.Broken, s.Withheld = nil, "", ""
 	if problem != "" {
 		s.fail(j, problem, true, now)
 	} else {
@@ -173,7 +173,7 @@ func (s *state) fail(j *primitive.Journal, why string, started bool, now time.Ti
 func samePlace(j *primitive.Journal) bool { return j.From != nil && j.From.Home == j.To.Home }
 
 func (s *state) record(j *primitive.Journal, why string, now time.Time) {
-	e := probe.WorkloadEvent{At: now, ID: j.Order.ID, To: j.Order.Version, Error: why}
+	e := probe.WorkloadEvent{At: now, ID: j.Desired.ID, To: j.Desired.Version, Error: why}
 	if j.From != nil {
 		e.From = j.From.FullVersion()
 	}

@@ -39,8 +39,8 @@ const (
 // Request is an upgrade of a component.
 type Request struct {
 	// ID is the id in the queue.
-	ID    string
-	Order primitive.Order
+	ID      string
+	Desired primitive.Desired
 	// ActionID is the server's, empty for a request on the host.
 	ActionID string
 	// Attempt counts how often the upgrade has begun, with this time.
@@ -68,13 +68,13 @@ func ParseRequest(id, actionID string, local bool, data json.RawMessage) (r Requ
 	c := d.Component
 	r = Request{
 		ID: id, ActionID: actionID, Force: d.Force, Local: local, Health: &c.Health, Lockstep: c.Lockstep,
-		Order: primitive.Order{
+		Desired: primitive.Desired{
 			ID: c.UpgradeID, Component: c.Name, Runtime: c.Runtime, Version: d.Version, SourceURI: d.SourceURI,
 			Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: d.Rollback, Migration: c.Migration,
 		},
 	}
-	if r.Order.ID == "" {
-		r.Order.ID = id
+	if r.Desired.ID == "" {
+		r.Desired.ID = id
 	}
 	if err := manifest.ValidComponentName(c.Name); err != nil {
 		return r, true, fmt.Errorf("data.component.name: %w", err)
@@ -131,85 +131,85 @@ func (f *Failure) Unwrap() error { return f.Err }
 // once the new version has been healthy for its wait, or if the upgrade was done before.
 // Otherwise the error is a *Failure, or ErrStopping if a later process has to continue.
 func (m *Manager) Upgrade(ctx context.Context, r Request) error {
-	u := m.unit(r.Order.Component)
-	if u == nil {
-		return &Failure{Step: primitive.BackupState, Err: m.unknown(r.Order.Component)}
+	c := m.component(r.Desired.Component)
+	if c == nil {
+		return &Failure{Step: primitive.BackupState, Err: m.unknown(r.Desired.Component)}
 	}
-	if err := u.lock(ctx); err != nil {
+	if err := c.lock(ctx); err != nil {
 		return err
 	}
 	defer m.lookSoon() // once it is unlocked
-	defer u.unlock()
-	release, err := u.noStage(ctx)
+	defer c.unlock()
+	release, err := c.noStage(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer u.enforceAfter(ctx)
-	u.begin(r.ID, cancel)
-	defer u.end()
-	return u.upgrade(ctx, r)
+	defer c.enforceAfter(ctx)
+	c.begin(r.ID, cancel)
+	defer c.end()
+	return c.upgrade(ctx, r)
 }
 
-func (u *unit) begin(id string, cancel context.CancelCauseFunc) {
-	u.mu.Lock()
-	u.running, u.cancel = id, cancel
-	u.mu.Unlock()
-	u.stopIfUndone(id)
+func (c *component) begin(id string, cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	c.running, c.cancel = id, cancel
+	c.mu.Unlock()
+	c.stopIfUndone(id)
 }
 
-func (u *unit) end() {
-	u.mu.Lock()
-	u.running, u.cancel = "", nil
-	u.observeAs()
-	u.mu.Unlock()
-	u.m.Changed(false)
+func (c *component) end() {
+	c.mu.Lock()
+	c.running, c.cancel = "", nil
+	c.observeAs()
+	c.mu.Unlock()
+	c.m.Changed(false)
 }
 
-func (u *unit) stop(why error) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.cancel == nil {
+func (c *component) stop(why error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel == nil {
 		return false
 	}
-	u.cancel(why)
+	c.cancel(why)
 	return true
 }
 
 // Cancel stops an upgrade by its id in the queue. It reports whether it still could: a
 // version that is being observed is undone as well.
 func (m *Manager) Cancel(id, why string) bool {
-	for _, u := range m.all() {
-		u.mu.Lock()
-		found := u.running == id
-		u.mu.Unlock()
+	for _, c := range m.all() {
+		c.mu.Lock()
+		found := c.running == id
+		c.mu.Unlock()
 		if found {
-			return u.stop(stoppedBy(why))
+			return c.stop(stoppedBy(why))
 		}
 	}
 	return false
 }
 
-func (u *unit) upgrade(ctx context.Context, r Request) error {
-	u.mu.Lock()
-	policy, problem, s := u.policy, u.problem, u.state
-	u.mu.Unlock()
-	if err := u.finishCompleted(ctx); err != nil {
+func (c *component) upgrade(ctx context.Context, r Request) error {
+	c.mu.Lock()
+	policy, problem, s := c.policy, c.problem, c.state
+	c.mu.Unlock()
+	if err := c.finishCompleted(ctx); err != nil {
 		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
 	}
-	if done := s.doneBy(r.Order.ID); done != nil {
+	if done := s.doneBy(r.Desired.ID); done != nil {
 		if done.Error != "" {
 			return &Failure{Step: observeHealth, Err: errors.New(done.Error)}
 		}
 		return nil
 	}
 	refused := func(err error) error { return &Failure{Step: primitive.BackupState, Err: err} }
-	if r.Order.Runtime == "" {
-		r.Order.Runtime = policy.Runtime
+	if r.Desired.Runtime == "" {
+		r.Desired.Runtime = policy.Runtime
 	}
-	r.Order.ServerConfig, r.Order.HeldAtBoot = policy.ServerConfig, policy.Lockstep
+	r.Desired.ServerConfig, r.Desired.WithheldAtBoot = policy.ServerConfig, policy.Lockstep
 	health := policy.Health
 	if r.Health != nil {
 		health = merged(health, *r.Health)
@@ -219,32 +219,32 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 	case problem != "":
 		return refused(errors.New(problem))
 	case wrong != nil:
-		return refused(fmt.Errorf("the upgrade of %s is refused: with the policy, %w", u.name, wrong))
-	case r.Order.Runtime != policy.Runtime:
-		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", u.name, policy.Runtime, r.Order.Runtime))
-	case s.Installed != nil && s.Runtime != "" && s.Runtime != r.Order.Runtime:
-		return refused(fmt.Errorf("component %s is installed with the runtime %s, and its policy now says %s: a component keeps its runtime, so give the new one another name", u.name, s.Runtime, r.Order.Runtime))
+		return refused(fmt.Errorf("the upgrade of %s is refused: with the policy, %w", c.name, wrong))
+	case r.Desired.Runtime != policy.Runtime:
+		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", c.name, policy.Runtime, r.Desired.Runtime))
+	case s.Installed != nil && s.Runtime != "" && s.Runtime != r.Desired.Runtime:
+		return refused(fmt.Errorf("component %s is installed with the runtime %s, and its policy now says %s: a component keeps its runtime, so give the new one another name", c.name, s.Runtime, r.Desired.Runtime))
 	}
-	if err := u.makeFolder(); err != nil {
+	if err := c.makeFolder(); err != nil {
 		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
 	}
-	j, err := u.journal(ctx, r)
+	j, err := c.journal(ctx, r)
 	if err != nil {
 		return err
 	}
 	if j == nil {
-		if pinned := policy.Artifact.Image; pinned != "" && !r.Order.Rollback { // an earlier version had another
-			if r.Order.Image != "" && r.Order.Image != pinned {
-				return refused(fmt.Errorf("component %s is the image %s by its policy, and the upgrade says %s", u.name, pinned, r.Order.Image))
+		if pinned := policy.Artifact.Image; pinned != "" && !r.Desired.Rollback { // an earlier version had another
+			if r.Desired.Image != "" && r.Desired.Image != pinned {
+				return refused(fmt.Errorf("component %s is the image %s by its policy, and the upgrade says %s", c.name, pinned, r.Desired.Image))
 			}
-			r.Order.Image = pinned
+			r.Desired.Image = pinned
 		}
-		j = &primitive.Journal{Order: r.Order, From: s.Installed, Runs: u.runs(ctx)}
+		j = &primitive.Journal{Desired: r.Desired, From: s.Installed, Runs: c.runs(ctx)}
 		if r.Lockstep != nil {
 			j.Lockstep = &agentapi.LockstepReport{Until: r.Lockstep.Until}
 		}
 	}
-	w := u.newWork(j, r, health)
+	w := c.newWork(j, r, health)
 	if j.Undoing {
 		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.KeepDownload})
 	}
@@ -270,12 +270,12 @@ func (u *unit) upgrade(ctx context.Context, r Request) error {
 }
 
 // makeFolder makes the component's folder durable, since its journal is only as durable.
-func (u *unit) makeFolder() error {
-	d := u.m.Disk
-	if err := d.MkdirAll(op, u.dir, 0o755); err != nil {
+func (c *component) makeFolder() error {
+	d := c.m.Disk
+	if err := d.MkdirAll(op, c.dir, 0o755); err != nil {
 		return err
 	}
-	folder := filepath.Dir(u.dir)
+	folder := filepath.Dir(c.dir)
 	return errors.Join(d.SyncDir(op, folder), d.SyncDir(op, filepath.Dir(folder)))
 }
 
@@ -293,19 +293,19 @@ func merged(policy, action agentapi.ComponentHealth) agentapi.ComponentHealth {
 
 // journal returns the journal of this upgrade, if it was interrupted. Another one's is undone
 // first; if that fails the component is broken.
-func (u *unit) journal(ctx context.Context, r Request) (*primitive.Journal, error) {
-	j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir))
+func (c *component) journal(ctx context.Context, r Request) (*primitive.Journal, error) {
+	j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir))
 	if errors.Is(err, disk.ErrDamaged) {
-		u.m.Log.Warn("the journal of a component's upgrade was unreadable", "component", u.name, "error", err)
+		c.m.Log.Warn("the journal of a component's upgrade was unreadable", "component", c.name, "error", err)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, &Failure{Step: primitive.BackupState, Err: err, Transient: true}
 	}
-	if j == nil || j.Order.ID == r.Order.ID {
+	if j == nil || j.Desired.ID == r.Desired.ID {
 		return j, nil
 	}
-	w := u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{})
+	w := c.newWork(j, Request{Desired: j.Desired}, agentapi.ComponentHealth{})
 	if !j.Undoing && !w.mayUndo() {
 		goesOn, err := w.ofOther(r)
 		switch {
@@ -322,35 +322,35 @@ func (u *unit) journal(ctx context.Context, r Request) (*primitive.Journal, erro
 	if err := w.undo(ctx, w.run.Undo); errors.Is(err, ErrStopping) {
 		return nil, err
 	} else if err != nil {
-		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Order.ID, j.Order.Version), err)
+		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Desired.ID, j.Desired.Version), err)
 	}
-	u.note(func(s *state) { s.Broken = "" })
+	c.note(func(s *state) { s.Broken = "" })
 	return nil, nil
 }
 
 // change changes the state on disk, and then in memory.
-func (u *unit) change(edit func(*state)) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	next := u.state.clone()
+func (c *component) change(edit func(*state)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.state.clone()
 	edit(&next)
-	if err := next.save(u.m.Disk, u.dir); err != nil {
-		return fmt.Errorf("store the state of component %s: %w", u.name, err)
+	if err := next.save(c.m.Disk, c.dir); err != nil {
+		return fmt.Errorf("store the state of component %s: %w", c.name, err)
 	}
-	u.state = next
+	c.state = next
 	return nil
 }
 
 // note is change for what is not needed to go on.
-func (u *unit) note(edit func(*state)) {
-	if err := u.change(edit); err != nil {
-		u.m.Log.Error("the state of a component was not stored", "component", u.name, "error", err)
+func (c *component) note(edit func(*state)) {
+	if err := c.change(edit); err != nil {
+		c.m.Log.Error("the state of a component was not stored", "component", c.name, "error", err)
 	}
 }
 
 // work is an upgrade under way.
 type work struct {
-	u      *unit
+	c      *component
 	r      Request
 	j      *primitive.Journal
 	run    *steps.Run
@@ -365,10 +365,10 @@ type work struct {
 	printed []string
 }
 
-func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
-	w := &work{u: u, r: r, j: j, health: health}
-	m := u.m
-	w.change = u.newChange(j, w.allow, func() error { return w.run.Save() }, func(meta agentapi.UpgradeMetadata) {
+func (c *component) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
+	w := &work{c: c, r: r, j: j, health: health}
+	m := c.m
+	w.change = c.newChange(j, w.allow, func() error { return w.run.Save() }, func(meta agentapi.UpgradeMetadata) {
 		w.report(w.state, meta, true)
 	})
 	w.change.Await = w.await
@@ -376,33 +376,33 @@ func (u *unit) newWork(j *primitive.Journal, r Request, health agentapi.Componen
 		Steps: append(w.change.Steps(), steps.Step{
 			Name: observeHealth, Timeout: newRules(nil, health).Wait + agentapi.ComponentWaitSlack, Do: w.observe,
 		}),
-		Journal: j, File: journalOf(m.Disk, u.dir), Begins: w.begins, Log: m.Log.With("component", u.name),
+		Journal: j, File: journalOf(m.Disk, c.dir), Begins: w.begins, Log: m.Log.With("component", c.name),
 	}
 	return w
 }
 
 // newChange returns what the actions of an upgrade or a stage work with.
-func (u *unit) newChange(j *primitive.Journal, allow func(string, *trust.Expectation) error, save func() error, report func(agentapi.UpgradeMetadata)) *primitive.Change {
-	m := u.m
-	u.mu.Lock()
+func (c *component) newChange(j *primitive.Journal, allow func(string, *trust.Expectation) error, save func() error, report func(agentapi.UpgradeMetadata)) *primitive.Change {
+	m := c.m
+	c.mu.Lock()
 	var list []primitive.Installed
-	if i := u.state.Installed; i != nil {
+	if i := c.state.Installed; i != nil {
 		list = append(list, *i) // only its configuration changes then
 	}
-	for _, v := range slices.Concat(u.state.Kept, u.state.Staged) {
+	for _, v := range slices.Concat(c.state.Kept, c.state.Staged) {
 		list = append(list, v.Installed)
 	}
-	u.mu.Unlock()
+	c.mu.Unlock()
 	return &primitive.Change{
-		Disk: m.Disk, Adapter: m.Adapters[j.Order.Runtime], Packages: m.Packages, Top: m.Top, Links: m.Links, Dir: u.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
+		Disk: m.Disk, Adapter: m.Adapters[j.Desired.Runtime], Packages: m.Packages, Top: m.Top, Links: m.Links, Dir: c.dir, GOOS: m.GOOS, GOARCH: m.GOARCH,
 		OnHost: list, Allow: allow, Journal: j, Save: save, Execute: m.Execute, Account: m.Account, Log: m.Log, Report: report,
 	}
 }
 
 func (w *work) allow(version string, e *trust.Expectation) error {
-	w.u.mu.Lock()
-	defer w.u.mu.Unlock()
-	return w.u.state.allow(w.u.name, version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	return w.c.state.allow(w.c.name, version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
 }
 
 // upgradeStates are the states on the wire during the steps.
@@ -443,7 +443,7 @@ func (w *work) begins(s steps.Step) {
 // hold begins the time in which the component is stopped, unless it has begun.
 func (w *work) hold() {
 	if !w.stopping {
-		w.u.m.stops.RLock()
+		w.c.m.stops.RLock()
 		w.stopping = true
 	}
 }
@@ -452,7 +452,7 @@ func (w *work) hold() {
 func (w *work) goOn() {
 	if w.stopping {
 		w.stopping = false
-		w.u.m.stops.RUnlock()
+		w.c.m.stops.RUnlock()
 	}
 }
 
@@ -461,12 +461,12 @@ func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata
 	if l := w.j.Lockstep; l != nil {
 		meta.Lockstep = new(*l)
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: w.j.Order.Version, ActionID: w.r.ActionID, State: state, Metadata: meta}
-	w.u.mu.Lock()
-	w.u.details = &d
-	w.u.mu.Unlock()
+	d := agentapi.UpgradeDetails{TargetVersion: w.j.Desired.Version, ActionID: w.r.ActionID, State: state, Metadata: meta}
+	w.c.mu.Lock()
+	w.c.details = &d
+	w.c.mu.Unlock()
 	if !progress {
-		log := w.u.m.Log.With("component", w.u.name, "state", state, "version", d.TargetVersion)
+		log := w.c.m.Log.With("component", w.c.name, "state", state, "version", d.TargetVersion)
 		if w.phase != "" {
 			log = log.With("phase", w.phase)
 		}
@@ -475,17 +475,17 @@ func (w *work) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadata
 		}
 		log.Info("component upgrade")
 	}
-	w.u.m.Changed(progress)
+	w.c.m.Changed(progress)
 }
 
 // observe looks at the new version until it is good or bad.
 func (w *work) observe(ctx context.Context) error {
-	u := w.u
+	c := w.c
 	adapter, to, err := w.to()
 	if err != nil {
 		return err
 	}
-	p, err := u.m.packageOf(u.dir, w.j.To.Home)
+	p, err := c.m.packageOf(c.dir, w.j.To.Home)
 	if err != nil {
 		return err
 	}
@@ -495,7 +495,7 @@ func (w *work) observe(ctx context.Context) error {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		s := u.m.sample(ctx, adapter, to, &rules)
+		s := c.m.sample(ctx, adapter, to, &rules)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -508,7 +508,7 @@ func (w *work) observe(ctx context.Context) error {
 			if again = err == nil; again {
 				err = errStartedAgain
 			}
-			u.m.Log.Info("a component ended while its runtime did not answer, and is started again", "component", u.name, "result", err)
+			c.m.Log.Info("a component ended while its runtime did not answer, and is started again", "component", c.name, "result", err)
 			s = silent(err)
 		}
 		o.add(s, &rules)
@@ -520,7 +520,7 @@ func (w *work) observe(ctx context.Context) error {
 			if s.unknown {
 				reason = errSilent{why, s.err}
 			}
-			return w.withOutput(fmt.Errorf("version %s is not healthy: %w", w.j.Order.Version, reason), &w.j.To)
+			return w.withOutput(fmt.Errorf("version %s is not healthy: %w", w.j.Desired.Version, reason), &w.j.To)
 		}
 		w.report(agentapi.UpgradeWatching, agentapi.UpgradeMetadata{Reason: o.pending(&rules, time.Now())}, true)
 		select {
@@ -535,7 +535,7 @@ func (w *work) observe(ctx context.Context) error {
 var errStartedAgain = errors.New("it was started again, since its runtime was away")
 
 func (w *work) to() (runtime.Adapter, *runtime.Release, error) {
-	r, err := primitive.Release(w.u.m.Disk, w.u.dir, w.u.name, w.j.To)
+	r, err := primitive.Release(w.c.m.Disk, w.c.dir, w.c.name, w.j.To)
 	return w.change.Adapter, r, err
 }
 
@@ -581,7 +581,7 @@ const (
 func (w *work) undo(ctx context.Context, first func() error) error {
 	err := first()
 	for until := time.Now().Add(undoAgainFor); err != nil && transient("", err) && time.Now().Before(until); {
-		w.u.m.Log.Warn("a component's upgrade cannot be undone yet, and is tried again", "component", w.u.name, "error", err)
+		w.c.m.Log.Warn("a component's upgrade cannot be undone yet, and is tried again", "component", w.c.name, "error", err)
 		select {
 		case <-time.After(undoPause):
 		case <-ctx.Done():
@@ -613,7 +613,7 @@ func (w *work) failed(ctx context.Context, f *Failure) error {
 	started := upgradeStates[f.Step] == agentapi.UpgradeRestarting || w.j.HasBegun(observeHealth)
 	// What is tried again is not the version's fault, and must not be refused then.
 	bad := started && !f.Transient && !errors.Is(f.Err, ErrCancelled)
-	w.u.note(func(s *state) {
+	w.c.note(func(s *state) {
 		s.Broken = ""
 		s.fail(w.j, f.Error(), bad, time.Now().UTC())
 	})
@@ -623,7 +623,7 @@ func (w *work) failed(ctx context.Context, f *Failure) error {
 		}
 	}
 	if !f.Transient { // otherwise the download is continued
-		w.u.clean(ctx)
+		w.c.clean(ctx)
 	}
 	return f
 }
@@ -631,8 +631,8 @@ func (w *work) failed(ctx context.Context, f *Failure) error {
 // runsAgain observes the version before, which may end at once: the new one may have left
 // state that it cannot read.
 func (w *work) runsAgain(ctx context.Context) error {
-	u := w.u
-	from, err := primitive.Release(u.m.Disk, u.dir, u.name, *w.j.From)
+	c := w.c
+	from, err := primitive.Release(c.m.Disk, c.dir, c.name, *w.j.From)
 	if err != nil {
 		return err
 	}
@@ -642,14 +642,14 @@ func (w *work) runsAgain(ctx context.Context) error {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		s := u.m.sample(ctx, w.change.Adapter, from, &rules)
+		s := c.m.sample(ctx, w.change.Adapter, from, &rules)
 		s.status.Ready = s.status.Running // what it takes to be ready may take longer
 		o.add(s, &rules)
 		switch v, why := o.judge(&rules, time.Now()); {
 		case v == good:
 			return nil
-		case v == bad && w.j.Order.Migration == breakingMigration:
-			return fmt.Errorf("version %s is back, and %w; the migration to %s is breaking, so it may not read the state: follow the recovery plan", w.j.From.FullVersion(), why, w.j.Order.Version)
+		case v == bad && w.j.Desired.Migration == breakingMigration:
+			return fmt.Errorf("version %s is back, and %w; the migration to %s is breaking, so it may not read the state: follow the recovery plan", w.j.From.FullVersion(), why, w.j.Desired.Version)
 		case v == bad:
 			return fmt.Errorf("version %s is back, and %w", w.j.From.FullVersion(), why)
 		}
@@ -658,19 +658,19 @@ func (w *work) runsAgain(ctx context.Context) error {
 }
 
 // runs reports whether the installed version runs, as far as its runtime says.
-func (u *unit) runs(ctx context.Context) bool {
-	adapter, r, err := u.current()
-	return err == nil && r != nil && u.m.sample(ctx, adapter, r, &Rules{}).status.Running
+func (c *component) runs(ctx context.Context) bool {
+	adapter, r, err := c.current()
+	return err == nil && r != nil && c.m.sample(ctx, adapter, r, &Rules{}).status.Running
 }
 
 // broken records that an upgrade could not be undone.
 func (w *work) broken(why, undo error) error {
 	text := failedRollback(why, w.withOutput(undo, w.j.From))
-	w.u.note(func(s *state) {
+	w.c.note(func(s *state) {
 		s.Broken = text
 		s.fail(w.j, text, false, time.Now().UTC())
 	})
-	w.u.m.Log.Error("a component's upgrade failed and could not be undone; nothing more is done with it until an operator acts", "component", w.u.name, "error", text)
+	w.c.m.Log.Error("a component's upgrade failed and could not be undone; nothing more is done with it until an operator acts", "component", w.c.name, "error", text)
 	// The journal stays: the next try of this order, or the next order, undoes it first.
 	return &Failure{Step: w.j.FailedStep, Err: errors.New(text), Broken: true, Transient: w.j.Lockstep == nil && transient("", undo)}
 }
@@ -678,23 +678,23 @@ func (w *work) broken(why, undo error) error {
 // stays records that the version stays, healthy or for this problem not, before what only
 // undoing needs is removed.
 func (w *work) stays(ctx context.Context, problem string) error {
-	u := w.u
+	c := w.c
 	var bytes int64
 	if w.j.From != nil {
-		bytes = u.size(w.j.From.Home)
+		bytes = c.size(w.j.From.Home)
 	}
-	if err := u.change(func(s *state) { s.install(w.j, problem, bytes, u.m.Keep, time.Now().UTC()) }); err != nil {
+	if err := c.change(func(s *state) { s.install(w.j, problem, bytes, c.m.Keep, time.Now().UTC()) }); err != nil {
 		return &Failure{Step: observeHealth, Err: err, Transient: true}
 	}
 	if problem == "" {
-		u.mu.Lock()
-		u.details = nil
-		u.mu.Unlock()
+		c.mu.Lock()
+		c.details = nil
+		c.mu.Unlock()
 	}
 	if err := w.finish(ctx); err != nil {
-		u.m.Log.Warn("what only undoing needed is not removed yet", "component", u.name, "error", err)
+		c.m.Log.Warn("what only undoing needed is not removed yet", "component", c.name, "error", err)
 	}
-	u.clean(ctx)
+	c.clean(ctx)
 	return nil
 }
 
@@ -708,35 +708,35 @@ func (w *work) finish(ctx context.Context) error {
 	}
 	var from *runtime.Release
 	if w.j.From != nil {
-		if from, err = primitive.Release(w.u.m.Disk, w.u.dir, w.u.name, *w.j.From); err != nil {
+		if from, err = primitive.Release(w.c.m.Disk, w.c.dir, w.c.name, *w.j.From); err != nil {
 			return err
 		}
 	}
 	if err := adapter.Keep(ctx, to, from); err != nil {
 		return err
 	}
-	return journalOf(w.u.m.Disk, w.u.dir).Remove()
+	return journalOf(w.c.m.Disk, w.c.dir).Remove()
 }
 
 // finishCompleted removes the journal of an upgrade that is done, so that nothing undoes it.
-func (u *unit) finishCompleted(ctx context.Context) error {
-	j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir))
+func (c *component) finishCompleted(ctx context.Context) error {
+	j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir))
 	if err != nil || j == nil {
 		return nil //nolint:nilerr // journal says so
 	}
-	u.mu.Lock()
-	done := u.state.isCompleted(j.Order.ID)
-	u.mu.Unlock()
+	c.mu.Lock()
+	done := c.state.isCompleted(j.Desired.ID)
+	c.mu.Unlock()
 	if !done {
 		return nil
 	}
-	return u.newWork(j, Request{Order: j.Order}, agentapi.ComponentHealth{}).finish(ctx)
+	return c.newWork(j, Request{Desired: j.Desired}, agentapi.ComponentHealth{}).finish(ctx)
 }
 
 // Conclude records and reports a failure that is not tried again.
 func (m *Manager) Conclude(r Request, f *Failure) {
-	u := m.unit(r.Order.Component)
-	if u == nil {
+	c := m.component(r.Desired.Component)
+	if c == nil {
 		return
 	}
 	meta := agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Err.Error(), Lockstep: f.Lockstep}
@@ -747,11 +747,11 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 	case errors.As(f.Err, &seen):
 		meta.ReasonCode = seen.code
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
-	u.note(func(s *state) { s.Report = &d })
-	u.mu.Lock()
-	u.details = &d
-	u.mu.Unlock()
+	d := agentapi.UpgradeDetails{TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
+	c.note(func(s *state) { s.Report = &d })
+	c.mu.Lock()
+	c.details = &d
+	c.mu.Unlock()
 	m.Changed(false)
 }
 
@@ -768,14 +768,14 @@ func (m *Manager) Requested(r Request, why string) {
 // CalledOff stops reporting upgrades that waited and have left the queue. It does not touch the
 // components in except, whose upgrades are still in the queue.
 func (m *Manager) CalledOff(except []string) {
-	for _, u := range m.all() {
-		u.mu.Lock()
-		d := u.details
-		gone := u.running == "" && d != nil && (d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested) && !slices.Contains(except, u.name)
+	for _, c := range m.all() {
+		c.mu.Lock()
+		d := c.details
+		gone := c.running == "" && d != nil && (d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested) && !slices.Contains(except, c.name)
 		if gone {
-			u.details = u.state.Report
+			c.details = c.state.Report
 		}
-		u.mu.Unlock()
+		c.mu.Unlock()
 		if gone {
 			m.Changed(false)
 		}
@@ -783,18 +783,18 @@ func (m *Manager) CalledOff(except []string) {
 }
 
 func (m *Manager) waits(r Request, state agentapi.UpgradeState, meta agentapi.UpgradeMetadata) {
-	u := m.unit(r.Order.Component)
-	if u == nil {
+	c := m.component(r.Desired.Component)
+	if c == nil {
 		return
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Order.Version, ActionID: r.ActionID, State: state, Metadata: meta}
-	u.mu.Lock()
-	same := u.details != nil && u.details.State == d.State && u.details.ActionID == d.ActionID && u.details.Metadata.Reason == meta.Reason &&
-		(meta.ScheduledAt == nil || u.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt))
+	d := agentapi.UpgradeDetails{TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: state, Metadata: meta}
+	c.mu.Lock()
+	same := c.details != nil && c.details.State == d.State && c.details.ActionID == d.ActionID && c.details.Metadata.Reason == meta.Reason &&
+		(meta.ScheduledAt == nil || c.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt))
 	if !same {
-		u.details = &d
+		c.details = &d
 	}
-	u.mu.Unlock()
+	c.mu.Unlock()
 	if !same {
 		m.Changed(false)
 	}

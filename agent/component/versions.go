@@ -66,18 +66,18 @@ func (s *state) surplus(l handoff.Limits, now time.Time) []handoff.Version {
 }
 
 // trim removes the versions that the limits, which may have changed, do not allow any more.
-func (u *unit) trim(ctx context.Context) error {
+func (c *component) trim(ctx context.Context) error {
 	now := time.Now().UTC()
-	u.mu.Lock()
-	next := u.state.clone()
-	u.mu.Unlock()
-	if !next.trim(u.m.Keep, now) {
+	c.mu.Lock()
+	next := c.state.clone()
+	c.mu.Unlock()
+	if !next.trim(c.m.Keep, now) {
 		return nil
 	}
-	if err := u.change(func(s *state) { s.trim(u.m.Keep, now) }); err != nil {
+	if err := c.change(func(s *state) { s.trim(c.m.Keep, now) }); err != nil {
 		return err
 	}
-	u.clean(ctx)
+	c.clean(ctx)
 	return nil
 }
 
@@ -91,10 +91,10 @@ func names(list []onHost) []string {
 }
 
 // size returns the size of a version's files, 0 if it cannot be known: it only bounds what stays.
-func (u *unit) size(home string) int64 {
-	n, err := disk.Size(u.m.Disk, op, layout.Path(u.dir, home))
+func (c *component) size(home string) int64 {
+	n, err := disk.Size(c.m.Disk, op, layout.Path(c.dir, home))
 	if err != nil {
-		u.m.Log.Warn("the size of a version is not known", "component", u.name, "home", home, "error", err)
+		c.m.Log.Warn("the size of a version is not known", "component", c.name, "home", home, "error", err)
 		return 0
 	}
 	return n
@@ -103,13 +103,13 @@ func (u *unit) size(home string) int64 {
 // Versions returns the versions of a component on the host: the installed one, then the staged
 // and the kept ones, the newest first.
 func (m *Manager) Versions(name string) []probe.Version {
-	u := m.unit(name)
-	if u == nil {
+	c := m.component(name)
+	if c == nil {
 		return nil
 	}
-	u.mu.Lock()
-	s, gone := u.state.clone(), u.gone
-	u.mu.Unlock()
+	c.mu.Lock()
+	s, gone := c.state.clone(), c.gone
+	c.mu.Unlock()
 	var out []probe.Version
 	if i := s.Installed; i != nil {
 		out = append(out, probe.Version{Version: i.FullVersion(), Hash: i.Hash, State: probe.VersionRunning})
@@ -139,11 +139,11 @@ const goneEvery = time.Minute
 const goneText = "what its runtime needs of it, such as its image, is gone from this host: it is fetched again when the host goes to this version, if its source still has it"
 
 // keptProblems returns the kept versions that lack something, with what they lack. The caller holds
-// u.mu.
-func (u *unit) keptProblems() []agentapi.RollbackProblem {
+// c.mu.
+func (c *component) keptProblems() []agentapi.RollbackProblem {
 	var out []agentapi.RollbackProblem
-	for _, v := range u.state.Kept {
-		if u.gone[v.Home] {
+	for _, v := range c.state.Kept {
+		if c.gone[v.Home] {
 			out = append(out, agentapi.RollbackProblem{Version: v.FullVersion(), Reason: goneText})
 		}
 	}
@@ -152,17 +152,17 @@ func (u *unit) keptProblems() []agentapi.RollbackProblem {
 
 // findGone notes which of the versions beside the installed one lack what their runtime has acquired, and
 // reports whether that has changed. What cannot be known is as it was.
-func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.Time) (changed bool) {
-	u.mu.Lock()
-	due := now.Sub(u.goneAt) >= goneEvery
-	list, was := slices.Concat(u.state.Kept, u.state.Staged), u.gone
-	u.mu.Unlock()
+func (c *component) findGone(ctx context.Context, adapter runtime.Adapter, now time.Time) (changed bool) {
+	c.mu.Lock()
+	due := now.Sub(c.goneAt) >= goneEvery
+	list, was := slices.Concat(c.state.Kept, c.state.Staged), c.gone
+	c.mu.Unlock()
 	if !due || adapter == nil {
 		return false
 	}
 	gone := map[string]bool{}
 	for _, v := range list {
-		r, err := primitive.Release(u.m.Disk, u.dir, u.name, v.Installed)
+		r, err := primitive.Release(c.m.Disk, c.dir, c.name, v.Installed)
 		if err != nil {
 			continue
 		}
@@ -172,35 +172,35 @@ func (u *unit) findGone(ctx context.Context, adapter runtime.Adapter, now time.T
 		}
 		cancel()
 	}
-	u.mu.Lock()
-	u.gone, u.goneAt = gone, now
-	u.mu.Unlock()
+	c.mu.Lock()
+	c.gone, c.goneAt = gone, now
+	c.mu.Unlock()
 	return !maps.Equal(gone, was)
 }
 
 // RemoveVersion removes a version of a component, which must not be the installed one, from the
 // host. The error is ErrBusy while the component is upgraded or staged.
 func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error {
-	u := m.unit(name)
-	if u == nil {
+	c := m.component(name)
+	if c == nil {
 		return m.unknown(name)
 	}
-	if !u.beginStage(func(error) {}) {
+	if !c.beginStage(func(error) {}) {
 		return ErrBusy
 	}
-	defer u.endStage()
-	if err := u.lock(ctx); err != nil { // a look at it takes seconds
+	defer c.endStage()
+	if err := c.lock(ctx); err != nil { // a look at it takes seconds
 		return err
 	}
-	defer u.unlock()
-	u.mu.Lock()
-	s := u.state.clone()
-	u.mu.Unlock()
+	defer c.unlock()
+	c.mu.Lock()
+	s := c.state.clone()
+	c.mu.Unlock()
 	if version == s.installed() {
 		return fmt.Errorf("version %s of %s is the installed one: switch to another one before you remove it", version, name)
 	}
 	// What is left of an upgrade may need the version.
-	if j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir)); err != nil || j != nil && !s.isCompleted(j.Order.ID) {
+	if j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir)); err != nil || j != nil && !s.isCompleted(j.Desired.ID) {
 		return errors.Join(ErrBusy, err)
 	}
 	var gone []string
@@ -212,7 +212,7 @@ func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error
 	if len(gone) == 0 {
 		return fmt.Errorf("version %s of %s is not on this host, which has %s", version, name, strings.Join(append([]string{s.installed()}, names(slices.Concat(s.Kept, s.Staged))...), ", "))
 	}
-	err := u.change(func(s *state) {
+	err := c.change(func(s *state) {
 		for _, home := range gone {
 			s.forget(home)
 		}
@@ -220,8 +220,8 @@ func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error
 	if err != nil {
 		return err
 	}
-	u.m.Log.Info("a version of a component is removed from the host", "component", name, "version", version)
-	u.m.Changed(false)
-	u.clean(ctx)
+	c.m.Log.Info("a version of a component is removed from the host", "component", name, "version", version)
+	c.m.Changed(false)
+	c.clean(ctx)
 	return nil
 }

@@ -95,7 +95,7 @@ type server struct {
 // it once it has reached a phase; empty: never.
 func (w *world) coordinate(m *Manager, id string, undoAt agentapi.LockstepPhase) {
 	var reached agentapi.LockstepPhase
-	if d := m.unit("web").report().UpgradeDetails; d != nil && d.Metadata.Lockstep != nil {
+	if d := m.component("web").report().UpgradeDetails; d != nil && d.Metadata.Lockstep != nil {
 		reached = d.Metadata.Lockstep.Reached
 	}
 	var now server
@@ -250,7 +250,7 @@ var keep = handoff.DefaultLimits()
 var shortly = agentapi.ComponentHealth{WaitSeconds: 5}
 
 func order(id, version string) Request {
-	return Request{ID: "item-" + id, ActionID: id, Attempt: 1, Order: primitive.Order{ID: id, Component: "web", Runtime: "model", Version: version}}
+	return Request{ID: "item-" + id, ActionID: id, Attempt: 1, Desired: primitive.Desired{ID: id, Component: "web", Runtime: "model", Version: version}}
 }
 
 // expect checks what the host runs, what its configuration file says, and that nothing is
@@ -309,7 +309,7 @@ func (w *world) wrong(name, version, config string) (wrong []string) {
 		complain("configuration is %q, want %q", file, config)
 	}
 	// That of an upgrade which is done only waits for the next one, if it could not be removed.
-	if j, err := steps.Read[primitive.Journal](journalOf(d, dir)); err != nil || j != nil && !state.isCompleted(j.Order.ID) {
+	if j, err := steps.Read[primitive.Journal](journalOf(d, dir)); err != nil || j != nil && !state.isCompleted(j.Desired.ID) {
 		complain("the journal is left: %v", err)
 	}
 	for _, v := range slices.Concat(state.Kept, state.Staged) {
@@ -502,7 +502,7 @@ func (m model) Install(ctx context.Context, to, _ *runtime.Release) error {
 		if home := w.running[to.Name]; home != "" {
 			return fmt.Errorf("installed while %s runs", home)
 		}
-		w.installed[to.Name], w.heldAtBoot[to.Name] = to.Home, to.HeldAtBoot
+		w.installed[to.Name], w.heldAtBoot[to.Name] = to.Home, to.WithheldAtBoot
 		return nil
 	})
 }
@@ -518,7 +518,7 @@ func (m model) Restore(ctx context.Context, to, from *runtime.Release, _ string)
 		if from == nil {
 			delete(w.installed, to.Name)
 		} else {
-			w.installed[to.Name], w.heldAtBoot[to.Name] = from.Home, from.HeldAtBoot
+			w.installed[to.Name], w.heldAtBoot[to.Name] = from.Home, from.WithheldAtBoot
 		}
 		return nil
 	})

@@ -77,10 +77,10 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, s.Health())
 	})
-	mux.HandleFunc("POST /v1/upgrade", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Upgrade) })
-	mux.HandleFunc("POST /v1/stage", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Stage) })
-	mux.HandleFunc("POST /v1/versions/remove", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusOK, s.Remove) })
-	mux.HandleFunc("POST /v1/components/release", func(w http.ResponseWriter, r *http.Request) { order(w, r, http.StatusAccepted, s.Release) })
+	mux.HandleFunc("POST /v1/upgrade", func(w http.ResponseWriter, r *http.Request) { accept(w, r, http.StatusAccepted, s.Upgrade) })
+	mux.HandleFunc("POST /v1/stage", func(w http.ResponseWriter, r *http.Request) { accept(w, r, http.StatusAccepted, s.Stage) })
+	mux.HandleFunc("POST /v1/versions/remove", func(w http.ResponseWriter, r *http.Request) { accept(w, r, http.StatusOK, s.Remove) })
+	mux.HandleFunc("POST /v1/components/release", func(w http.ResponseWriter, r *http.Request) { accept(w, r, http.StatusAccepted, s.Release) })
 	mux.HandleFunc("GET /v1/components/{name}/logs", s.logs)
 	mux.HandleFunc("GET /v1/components/{name}/history", func(w http.ResponseWriter, r *http.Request) {
 		events, err := s.History(r.PathValue("name"))
@@ -109,8 +109,8 @@ func answerOr(w http.ResponseWriter, v any, err error) {
 	answer(w, http.StatusOK, v)
 }
 
-// order passes the request's body to accept, and answers with status if it is accepted.
-func order[T any](w http.ResponseWriter, r *http.Request, status int, accept func(T) error) {
+// accept passes the request's body to f, and answers with status if it is accepted.
+func accept[T any](w http.ResponseWriter, r *http.Request, status int, f func(T) error) {
 	var req T
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	dec.DisallowUnknownFields()
@@ -118,7 +118,7 @@ func order[T any](w http.ResponseWriter, r *http.Request, status int, accept fun
 		refuse(w, http.StatusBadRequest, fmt.Errorf("request body: %w", err))
 		return
 	}
-	err := accept(req)
+	err := f(req)
 	switch {
 	case err == nil:
 		answer(w, status, struct{}{})

@@ -68,7 +68,7 @@ func (d *daemon) acceptComponentStage(req probe.StageRequest) error {
 	}
 	r := component.Request{
 		ID: "stage", Local: true, Force: req.Force, Attempt: 1,
-		Order: primitive.Order{ID: "stage-" + req.Version, Component: req.Component, Version: req.Version, SourceURI: req.SourceURI},
+		Desired: primitive.Desired{ID: "stage-" + req.Version, Component: req.Component, Version: req.Version, SourceURI: req.SourceURI},
 	}
 	if err := d.workloads.AcceptStage(r); err != nil {
 		return busy(err)
@@ -83,7 +83,7 @@ func (d *daemon) stageComponent(ctx context.Context, r component.Request) error 
 	defer cancel()
 	err := d.workloads.Stage(work, r)
 	if errors.Is(err, component.ErrStopping) {
-		d.log.Info("a component's stage was interrupted; it begins again when the agent starts", "component", r.Order.Component, "version", r.Order.Version)
+		d.log.Info("a component's stage was interrupted; it begins again when the agent starts", "component", r.Desired.Component, "version", r.Desired.Version)
 	}
 	return err
 }
@@ -121,16 +121,16 @@ func busy(err error) error {
 }
 
 // releaseComponent lets an upgrade in lockstep that waits for the server go on, or undoes it, or
-// starts a component that is held.
+// starts a component whose start is withheld.
 func (d *daemon) releaseComponent(req probe.ReleaseRequest) error {
 	if err := d.workloads.Known(req.Component); err != nil {
 		return err
 	}
 	upgraded := slices.ContainsFunc(d.queue.Lockstep(), func(i queue.Item) bool { return i.Component() == req.Component })
-	if !upgraded && !req.Undo && d.workloads.IsHeld(req.Component) {
+	if !upgraded && !req.Undo && d.workloads.IsWithheld(req.Component) {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 		defer cancel()
-		if err := d.workloads.ReleaseHeld(ctx, req.Component); err != nil {
+		if err := d.workloads.ReleaseWithheld(ctx, req.Component); err != nil {
 			return err
 		}
 		d.log.Warn("a held component was released on this host", "component", req.Component)

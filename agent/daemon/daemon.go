@@ -174,10 +174,10 @@ type daemon struct {
 	stages chan upgrade.Request
 	// componentStages are those of components, likewise.
 	componentStages chan component.Request
-	// ordered is the action of the stage that the server has ordered and that is under way, and
-	// cancelOrdered ends it; guarded by mu.
-	ordered       string
-	cancelOrdered context.CancelCauseFunc
+	// stageAction is the action of the stage that the server has ordered and that is under way, and
+	// cancelStageAction ends it; guarded by mu.
+	stageAction       string
+	cancelStageAction context.CancelCauseFunc
 	// interrupted is the stage that the server has ordered and that an earlier process left
 	// unfinished, which counts how often that happened.
 	interrupted upgrade.Request

@@ -62,12 +62,12 @@ func (d *daemon) orderedStage(ctx context.Context, a agentapi.Action, tries int)
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d.mu.Lock()
-	d.ordered = a.ID
-	d.cancelOrdered = cancel
+	d.stageAction = a.ID
+	d.cancelStageAction = cancel
 	d.mu.Unlock()
 	what, err := d.stageOrdered(work, a)
 	d.mu.Lock()
-	d.ordered = ""
+	d.stageAction = ""
 	d.mu.Unlock()
 	switch {
 	case err == nil:
@@ -87,7 +87,7 @@ func (d *daemon) stageOrdered(ctx context.Context, a agentapi.Action) (what stri
 		if err != nil {
 			return "the component", err
 		}
-		what = r.Order.Component + " " + r.Order.Version
+		what = r.Desired.Component + " " + r.Desired.Version
 		if err := d.workloads.AcceptStage(r); err != nil {
 			return what, err
 		}
@@ -117,10 +117,10 @@ func transientStage(err error) bool {
 func (d *daemon) cancelStage(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if id != d.ordered {
+	if id != d.stageAction {
 		return false
 	}
-	d.cancelOrdered(component.ErrCancelled) // also the agent's own: a cancelled stage is not tried again
+	d.cancelStageAction(component.ErrCancelled) // also the agent's own: a cancelled stage is not tried again
 	return true
 }
 

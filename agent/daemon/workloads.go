@@ -132,7 +132,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			}
 			followed = list
 			for _, r := range d.workloads.Interrupted() {
-				d.log.Info("an interrupted stage of a component begins again", "component", r.Order.Component, "version", r.Order.Version)
+				d.log.Info("an interrupted stage of a component begins again", "component", r.Desired.Component, "version", r.Desired.Version)
 				if err := d.workloads.AcceptStage(r); err == nil {
 					parts.Go(func() { _ = d.stageComponent(ctx, r) }) // it is reported
 				}
@@ -248,9 +248,9 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
 	var f *component.Failure
 	switch {
 	case err == nil:
-		return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Order.Component, r.Order.Version)})
+		return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Desired.Component, r.Desired.Version)})
 	case errors.Is(err, component.ErrStopping):
-		d.log.Info("a component's upgrade was interrupted; it is continued when the agent starts", "component", r.Order.Component)
+		d.log.Info("a component's upgrade was interrupted; it is continued when the agent starts", "component", r.Desired.Component)
 		return true
 	case !errors.As(err, &f):
 		f = &component.Failure{Err: err}
@@ -258,7 +258,7 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
 	delays := d.Config.Upgrade.Retry
 	if f.Transient && !item.Local && item.Retries < len(delays) {
 		at := time.Now().Add(delays[item.Retries])
-		d.log.Warn("a component's upgrade failed and is tried again", "component", r.Order.Component, "error", f, "at", at)
+		d.log.Warn("a component's upgrade failed and is tried again", "component", r.Desired.Component, "error", f, "at", at)
 		if err := d.queue.Postpone(item.Action.ID, at, f.Error()); err != nil {
 			d.log.Error("an upgrade was not postponed: the queue cannot be written", "error", err)
 			return false
@@ -266,7 +266,7 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
 		return true
 	}
 	d.workloads.Conclude(r, f)
-	return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Order.Component, r.Order.Version), Error: f.Error()})
+	return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Desired.Component, r.Desired.Version), Error: f.Error()})
 }
 
 // cancelUpgrade stops the running upgrade or stage of an action, whosever it is.

@@ -31,13 +31,13 @@ const (
 	// fleetProgressGap is the same at a Fleet Server, where every report costs a new
 	// connection and counts against the server's limits.
 	fleetProgressGap = 30 * time.Second
-	// pause is the time between two polls if the server did not hold the first, so
+	// pause is the time between two polls if the server did not park the first, so
 	// that a server which always answers at once is not overloaded. It is varied by
 	// half.
 	pause = time.Second
-	// heldFor is the duration from which a poll counts as held by the server. The
+	// parkedFor is the duration from which a poll counts as parked by the server. The
 	// next poll then follows without a pause.
-	heldFor = 5 * time.Second
+	parkedFor = 5 * time.Second
 
 	// cutAfter is the duration from which a poll that ends without an answer of the server
 	// counts as cut on its way, by a load balancer or a gateway whose idle time-out is shorter
@@ -304,7 +304,7 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 		}
 		if newest {
 			r.paused = now
-			if now.Sub(res.poll.started) < heldFor {
+			if now.Sub(res.poll.started) < parkedFor {
 				r.paused = now.Add(pause/2 + time.Duration(l.random()*float64(pause)))
 			}
 		}

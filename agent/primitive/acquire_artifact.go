@@ -25,7 +25,7 @@ import (
 // signed is unpacked. A version that the host has kept is used as it is.
 func (c *Change) acquireArtifact() steps.Step {
 	return steps.Step{
-		Name: AcquireArtifact, Timeout: acquireTimeout, Input: func() string { return c.Journal.Order.ID },
+		Name: AcquireArtifact, Timeout: acquireTimeout, Input: func() string { return c.Journal.Desired.ID },
 		Done: c.acquired, Do: c.doAcquire, Undo: c.undoAcquire,
 	}
 }
@@ -46,20 +46,20 @@ func (c *Change) acquired(ctx context.Context) (bool, error) {
 
 func (c *Change) doAcquire(ctx context.Context) error {
 	j := c.Journal
-	if j.Order.Rollback {
-		return c.switchTo(ctx, j.Order.Version)
+	if j.Desired.Rollback {
+		return c.switchTo(ctx, j.Desired.Version)
 	}
-	expect, err := c.Packages.Expect(ctx, c.archive(), j.Order.SourceURI)
+	expect, err := c.Packages.Expect(ctx, c.archive(), j.Desired.SourceURI)
 	if err != nil {
 		return err
 	}
-	if err := c.Allow(j.Order.Version, expect); err != nil {
+	if err := c.Allow(j.Desired.Version, expect); err != nil {
 		return err
 	}
 	sha512 := expect.SHA512
-	if pinned, ok := strings.CutPrefix(j.Order.Checksum, "sha512:"); ok {
+	if pinned, ok := strings.CutPrefix(j.Desired.Checksum, "sha512:"); ok {
 		if sha512 != "" && sha512 != pinned {
-			return fmt.Errorf("%s: its publishers have signed sha512:%s, and %s was asked for", c.archive(), sha512, j.Order.Checksum)
+			return fmt.Errorf("%s: its publishers have signed sha512:%s, and %s was asked for", c.archive(), sha512, j.Desired.Checksum)
 		}
 		sha512 = pinned
 	}
@@ -81,13 +81,13 @@ func (c *Change) switchTo(ctx context.Context, version string) error {
 		if v.FullVersion() != version {
 			continue
 		}
-		floor := c.Packages.Floor(ctx, c.Journal.Order.Component)
+		floor := c.Packages.Floor(ctx, c.Journal.Desired.Component)
 		if err := c.Allow(version, &trust.Expectation{Archive: v.Archive, Floor: floor}); err != nil {
 			return err
 		}
 		return c.reuse(ctx, v)
 	}
-	return fmt.Errorf("version %s of %s is neither kept nor staged on this host: upgrade to it instead", version, c.Journal.Order.Component)
+	return fmt.Errorf("version %s of %s is neither kept nor staged on this host: upgrade to it instead", version, c.Journal.Desired.Component)
 }
 
 // DiscardDownload removes what was downloaded.
@@ -126,7 +126,7 @@ func (c *Change) fetch(ctx context.Context, expect *trust.Expectation, sha512 st
 	if err := c.Disk.MkdirAll(AcquireArtifact, c.downloads(), 0o700); err != nil {
 		return err
 	}
-	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), c.Journal.Order.SourceURI, download.Want{Size: expect.Size, SHA512: sha512}, func(p download.Progress) {
+	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), c.Journal.Desired.SourceURI, download.Want{Size: expect.Size, SHA512: sha512}, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt
@@ -176,9 +176,9 @@ func (c *Change) unpack(ctx context.Context, archive *install.Archive, expect *t
 // take records the version. One that is installed already stays as it is, also at boots, since what
 // the runtime knows of it is not made again.
 func (c *Change) take(to Installed, reused bool) error {
-	to.HeldAtBoot = c.Journal.Order.HeldAtBoot
+	to.WithheldAtBoot = c.Journal.Desired.WithheldAtBoot
 	if from := c.Journal.From; from != nil && from.Home == to.Home {
-		to.HeldAtBoot = from.HeldAtBoot
+		to.WithheldAtBoot = from.WithheldAtBoot
 	}
 	c.Journal.To, c.Journal.Reused = to, reused
 	return c.Save()
@@ -186,7 +186,7 @@ func (c *Change) take(to Installed, reused bool) error {
 
 // checkPackage compares what a signed package says with what was asked for.
 func (c *Change) checkPackage(p manifest.Package) error {
-	o := c.Journal.Order
+	o := c.Journal.Desired
 	if err := p.Fits(c.GOOS, c.GOARCH); err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (c *Change) undoAcquire(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	if err := c.removeAcquired(ctx); err != nil {
-		c.Log.Warn("what was fetched is not removed yet", "component", c.Journal.Order.Component, "version", c.Journal.Order.Version, "error", err)
+		c.Log.Warn("what was fetched is not removed yet", "component", c.Journal.Desired.Component, "version", c.Journal.Desired.Version, "error", err)
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func (c *Change) howToRestore(from *runtime.Release) string {
 	j := c.Journal
 	var b strings.Builder
 	fmt.Fprintf(&b, "Component %s %s, as it was before its change to version %s at %s.\n\nTo go back by hand:\n\n",
-		from.Name, from.FullVersion(), j.Order.Version, time.Now().UTC().Format(time.RFC3339))
+		from.Name, from.FullVersion(), j.Desired.Version, time.Now().UTC().Format(time.RFC3339))
 	fmt.Fprintf(&b, "1. Stop the component.\n")
 	if len(j.Extras.State) > 0 {
 		fmt.Fprintf(&b, "2. Remove its state, and put back the copy:\n\n")

@@ -26,9 +26,9 @@ func (c *Change) backupState() steps.Step {
 	}
 }
 
-// backupManifest describes a backup. It is written last, so that a backup without it is
+// backupRecord describes a backup. It is written last, so that a backup without it is
 // incomplete.
-type backupManifest struct {
+type backupRecord struct {
 	// From is the version that was backed up; nil: none was installed.
 	From *Installed `json:"from,omitempty"`
 	// Files are the configuration files of From. A file that did not exist has no Copy.
@@ -52,8 +52,8 @@ const (
 	maxConfigFile = 4 << 20
 )
 
-func readBackup(d disk.Disk, dir string) (*backupManifest, error) {
-	m, err := disk.FindRecord[backupManifest](d, BackupState, filepath.Join(dir, backupFileName), backupKind, backupVersion)
+func readBackup(d disk.Disk, dir string) (*backupRecord, error) {
+	m, err := disk.FindRecord[backupRecord](d, BackupState, filepath.Join(dir, backupFileName), backupKind, backupVersion)
 	if errors.Is(err, disk.ErrDamaged) {
 		return nil, nil // it is made again
 	}
@@ -79,7 +79,7 @@ func (c *Change) doBackup(ctx context.Context) error {
 	if err := c.Disk.MkdirAll(BackupState, dir, 0o711); err != nil {
 		return err
 	}
-	m := backupManifest{From: c.Journal.From}
+	m := backupRecord{From: c.Journal.From}
 	from, err := c.from()
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *Change) doBackup(ctx context.Context) error {
 	return c.saveBackup(dir, m)
 }
 
-func (c *Change) saveBackup(dir string, m backupManifest) error {
+func (c *Change) saveBackup(dir string, m backupRecord) error {
 	if err := disk.WriteRecord(c.Disk, BackupState, filepath.Join(dir, backupFileName), backupKind, backupVersion, m); err != nil {
 		return err
 	}

@@ -47,9 +47,9 @@ func (c *Change) verifyAgain() steps.Step {
 }
 
 // checkLockstep returns an error if a component cannot be changed in lockstep, since a boot would
-// start it while it waits for others, or cannot be held at boot.
+// start it while it waits for others, or whose start cannot be withheld at boot.
 func (c *Change) checkLockstep(to *runtime.Release) error {
-	if c.Journal.Order.HeldAtBoot && !StaysStopped(&to.Component) {
+	if c.Journal.Desired.WithheldAtBoot && !StaysStopped(&to.Component) {
 		return fmt.Errorf("%s %s cannot run in a policy that says lockstep: it uses the host's own unit, which a boot would start whatever version is in force; let its package bring the unit as settings.unit_file", to.Name, to.FullVersion())
 	}
 	if !c.lockstep() {

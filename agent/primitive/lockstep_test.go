@@ -8,7 +8,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// A boot starts a unit of the host, so its component cannot be held.
+// A boot starts a unit of the host, so the start of its component cannot be withheld.
 func TestUnitOfTheHostIsRefusedWhereNoBootMayStartIt(t *testing.T) {
 	for _, c := range []struct {
 		runtime string
@@ -26,7 +26,7 @@ func TestUnitOfTheHostIsRefusedWhereNoBootMayStartIt(t *testing.T) {
 		if c.own {
 			r.Component.Settings["unit_file"] = "web.service"
 		}
-		err := (&Change{Journal: &Journal{Order: Order{HeldAtBoot: c.held}}}).checkLockstep(r)
+		err := (&Change{Journal: &Journal{Desired: Desired{WithheldAtBoot: c.held}}}).checkLockstep(r)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "let its package bring the unit as settings.unit_file") {
 			t.Errorf("%+v: the error is %v", c, err)
 		}

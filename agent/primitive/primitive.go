@@ -99,8 +99,8 @@ var phases = map[string]string{
 // Phase returns the phase that is reported during an action.
 func Phase(action string) string { return phases[action] }
 
-// Order is what an upgrade is to reach.
-type Order struct {
+// Desired is what an upgrade is to reach.
+type Desired struct {
 	// ID identifies the upgrade on the host.
 	ID        string `json:"id"`
 	Component string `json:"component"`
@@ -120,8 +120,8 @@ type Order struct {
 	Migration string `json:"migration,omitempty"`
 	// ServerConfig: the component's policy lets the server render configuration.
 	ServerConfig bool `json:"server_config,omitempty"`
-	// HeldAtBoot is that of the version; see runtime.Release.
-	HeldAtBoot bool `json:"held_at_boot,omitempty"`
+	// WithheldAtBoot is that of the version; see runtime.Release.
+	WithheldAtBoot bool `json:"held_at_boot,omitempty"`
 }
 
 // Installed is a version that is on the host.
@@ -136,14 +136,14 @@ type Installed struct {
 	// ConfigSHA256 identifies all of them, RenderedSHA256 those that the server rendered.
 	ConfigSHA256   string `json:"config_sha256,omitempty"`
 	RenderedSHA256 string `json:"rendered_sha256,omitempty"`
-	// HeldAtBoot is that of the release; see runtime.Release. Only an installation changes it.
-	HeldAtBoot bool `json:"held_at_boot,omitempty"`
+	// WithheldAtBoot is that of the release; see runtime.Release. Only an installation changes it.
+	WithheldAtBoot bool `json:"held_at_boot,omitempty"`
 }
 
 // Journal is what the actions record.
 type Journal struct {
 	steps.Progress
-	Order Order `json:"order"`
+	Desired Desired `json:"order"`
 	// From is what was installed before; nil: nothing.
 	From *Installed `json:"from,omitempty"`
 	// To is set by acquire_artifact.
@@ -169,7 +169,7 @@ type Journal struct {
 // Packages fetches packages of components, and what their publishers say about them.
 type Packages interface {
 	// Expect returns what the publishers say about an archive. sourceURI is the source that
-	// the order names, or empty.
+	// Desired names, or empty.
 	Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error)
 	// Floor returns the lowest version of a component that its publishers still allow, or "".
 	Floor(ctx context.Context, component string) string
@@ -230,7 +230,7 @@ func (c *Change) StageSteps() []steps.Step {
 }
 
 func (c *Change) archive() string {
-	o := c.Journal.Order
+	o := c.Journal.Desired
 	return manifest.ComponentArchiveName(o.Component, o.Version, c.GOOS, c.GOARCH, archiveFormat)
 }
 
@@ -239,7 +239,7 @@ func (c *Change) downloads() string { return filepath.Join(c.Dir, "downloads") }
 // Backup returns the folder with the backup of an upgrade.
 func Backup(dir, upgradeID string) string { return filepath.Join(dir, "backup", folderName(upgradeID)) }
 
-func (c *Change) backup() string { return Backup(c.Dir, c.Journal.Order.ID) }
+func (c *Change) backup() string { return Backup(c.Dir, c.Journal.Desired.ID) }
 
 // folderName returns a name for any id of an upgrade, which the server chooses.
 func folderName(id string) string {
@@ -249,7 +249,7 @@ func folderName(id string) string {
 
 // release returns a version that is on the host.
 func (c *Change) release(i Installed) (*runtime.Release, error) {
-	return Release(c.Disk, c.Dir, c.Journal.Order.Component, i)
+	return Release(c.Disk, c.Dir, c.Journal.Desired.Component, i)
 }
 
 // Release reads a version of a component that is on the host.
@@ -261,7 +261,7 @@ func Release(d disk.Disk, dir, name string, i Installed) (*runtime.Release, erro
 	if p.Component == nil || p.Component.Name != name {
 		return nil, fmt.Errorf("%s is no version of component %s", layout.Path(dir, i.Home), name)
 	}
-	return &runtime.Release{Name: name, Dir: dir, Home: layout.Path(dir, i.Home), Identity: p.Identity(), Component: *p.Component, HeldAtBoot: i.HeldAtBoot}, nil
+	return &runtime.Release{Name: name, Dir: dir, Home: layout.Path(dir, i.Home), Identity: p.Identity(), Component: *p.Component, WithheldAtBoot: i.WithheldAtBoot}, nil
 }
 
 // to and from are the two versions. from is nil if none was installed.
@@ -301,10 +301,10 @@ func (j *Journal) configOnly() bool { return j.From != nil && j.From.Home == j.T
 // input returns the digest of what the actions work on.
 func (c *Change) input() string {
 	b, err := json.Marshal(struct {
-		Order Order
-		From  *Installed
-		To    Installed
-	}{c.Journal.Order, c.Journal.From, c.Journal.To})
+		Desired Desired `json:"Order"` // its name in journals of unfinished changes
+		From    *Installed
+		To      Installed
+	}{c.Journal.Desired, c.Journal.From, c.Journal.To})
 	if err != nil {
 		panic("primitive: strings cannot fail to encode: " + err.Error())
 	}

@@ -147,7 +147,7 @@ func (c *Change) in(path, folder string) bool {
 }
 
 func (c *Change) namedFiles(to *runtime.Release) (files []configFile, rendered string, err error) {
-	if c.Journal.Order.Rollback && len(c.Journal.Order.Files) == 0 {
+	if c.Journal.Desired.Rollback && len(c.Journal.Desired.Files) == 0 {
 		files, had, err := c.backedUp()
 		if err != nil {
 			return nil, "", err
@@ -167,13 +167,13 @@ func (c *Change) namedFiles(to *runtime.Release) (files []configFile, rendered s
 		}
 	}
 	var fromServer []configFile
-	for i, f := range c.Journal.Order.Files {
+	for i, f := range c.Journal.Desired.Files {
 		field := fmt.Sprintf("component.files[%d]: %s", i, f.Path)
 		sum := sha256.Sum256([]byte(f.Content))
 		switch {
 		case manifest.ValidHostPath(f.Path) != nil:
 			return nil, "", fmt.Errorf("component.files[%d].path: %w", i, manifest.ValidHostPath(f.Path))
-		case !c.Journal.Order.ServerConfig:
+		case !c.Journal.Desired.ServerConfig:
 			return nil, "", fmt.Errorf("%s: the component's policy does not let the server write configuration: set server_config in the policy", field)
 		case !to.Component.ServerMayWrite(f.Path):
 			return nil, "", fmt.Errorf("%s: the publishers of %s do not let a server write it: name it in server-files of the package", field, to.Name)
@@ -222,7 +222,7 @@ func (c *Change) backedUp() (files []configFile, had *Installed, err error) {
 		return nil, nil, err
 	}
 	var newest fs.FileInfo
-	var m *backupManifest
+	var m *backupRecord
 	for _, e := range entries {
 		fi, err := e.Info()
 		if err != nil || newest != nil && !fi.ModTime().After(newest.ModTime()) {

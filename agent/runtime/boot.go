@@ -19,17 +19,17 @@ const memoryDir = "/dev/shm"
 const opStarted = "held at boot"
 
 // StartedDir is a folder by which the service manager of a host recognizes whether an agent has started
-// a component since the last boot, which empties it: one that is HeldAtBoot cannot start without it.
+// a component since the last boot, which empties it: one that is WithheldAtBoot cannot start without it.
 // It is empty, and only its existence counts.
 func (r *Release) StartedDir() string {
 	sum := sha256.Sum256([]byte(r.Dir))
 	return filepath.Join(memoryDir, "muster-"+hex.EncodeToString(sum[:8]))
 }
 
-// LetStart makes the folder of a release that is HeldAtBoot. All accounts may make names beside it, so a
+// LetStart makes the folder of a release that is WithheldAtBoot. All accounts may make names beside it, so a
 // link or a file that has its name is removed.
 func (r *Release) LetStart(d disk.Disk) error {
-	if !r.HeldAtBoot {
+	if !r.WithheldAtBoot {
 		return nil
 	}
 	memory, name, err := foreign.Parent(d, opStarted, r.StartedDir())
@@ -56,9 +56,9 @@ func (r *Release) LetStart(d disk.Disk) error {
 // RemoveStarted removes the folder of a component that is removed.
 func (r *Release) RemoveStarted(d disk.Disk) error { return d.RemoveAll(opStarted, r.StartedDir()) }
 
-// CheckBoot returns an error if the host cannot hold a release that is HeldAtBoot.
+// CheckBoot returns an error if the host cannot hold a release that is WithheldAtBoot.
 func (r *Release) CheckBoot(d disk.Disk) error {
-	if !r.HeldAtBoot {
+	if !r.WithheldAtBoot {
 		return nil
 	}
 	_, err := d.Lstat(opStarted, memoryDir)

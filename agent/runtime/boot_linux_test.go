@@ -10,7 +10,7 @@ import (
 
 // Other accounts may make names in /dev/shm before the agent does.
 func TestComponentIsStartedWhateverHasTheNameOfItsFolder(t *testing.T) {
-	r := &Release{Dir: t.TempDir(), HeldAtBoot: true}
+	r := &Release{Dir: t.TempDir(), WithheldAtBoot: true}
 	at := r.StartedDir()
 	t.Cleanup(func() { os.Remove(at) })
 	for what, put := range map[string]func() error{

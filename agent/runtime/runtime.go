@@ -28,9 +28,9 @@ type Release struct {
 	manifest.Identity
 	// Component is the signed description.
 	Component manifest.Component
-	// HeldAtBoot means that no boot starts it, only Start does: its hosts must not run mixed
+	// WithheldAtBoot means that no boot starts it, only Start does: its hosts must not run mixed
 	// versions, and one that was away does not know yet which version the others run.
-	HeldAtBoot bool
+	WithheldAtBoot bool
 }
 
 // CurrentLink is the name of the link in the component's folder to the home of the version
@@ -108,7 +108,7 @@ type Adapter interface {
 	// does not run is no error. What Install has made is not started before Start is called,
 	// also not by a boot: the component's state may have the form of neither version. Start
 	// starts the installed release and returns when the runtime has started it; its health is
-	// for the caller to observe. A release that is HeldAtBoot and that Start has started is
+	// for the caller to observe. A release that is WithheldAtBoot and that Start has started is
 	// started again when it ends by itself, and after a boot only by another Start.
 	Stop(ctx context.Context, r *Release) error
 	Start(ctx context.Context, r *Release) error
@@ -149,7 +149,7 @@ type Printer interface {
 type Supervisor interface {
 	Adapter
 	// Resume takes up the supervision of a component by the release that is installed: it
-	// adopts what runs, or starts what was to run unless it is HeldAtBoot.
+	// adopts what runs, or starts what was to run unless it is WithheldAtBoot.
 	Resume(ctx context.Context, r *Release) error
 	// Detach ends all supervision, and leaves what runs.
 	Detach()

@@ -131,7 +131,7 @@ func (Manager) Install(r layout.Roots) (string, error) {
 	return name, syncUnits()
 }
 
-// bootTimeout bounds a program that orders the scripts of System V init, which takes a second.
+// bootTimeout bounds a program that sorts the scripts of System V init, which takes a second.
 const bootTimeout = time.Minute
 
 // startsAtBoot makes System V init start the scripts of both services. The library only makes
@@ -143,9 +143,9 @@ func startsAtBoot(name string) error {
 	for _, script := range []string{name, services.WatcherName(name)} {
 		var err error
 		if _, lerr := exec.LookPath("update-rc.d"); lerr == nil {
-			err = orderScripts("update-rc.d", script, "defaults")
+			err = sortScripts("update-rc.d", script, "defaults")
 		} else if _, lerr := exec.LookPath("chkconfig"); lerr == nil {
-			err = orderScripts("chkconfig", "--add", script)
+			err = sortScripts("chkconfig", "--add", script)
 		}
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func startsAtBoot(name string) error {
 	return nil
 }
 
-func orderScripts(program string, args ...string) error {
+func sortScripts(program string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, args...)
@@ -350,7 +350,7 @@ func removeScript(s service.Service, name string) error {
 		}
 	}
 	if _, err := exec.LookPath("update-rc.d"); err == nil && service.Platform() == sysV {
-		errs = append(errs, orderScripts("update-rc.d", "-f", name, "remove"))
+		errs = append(errs, sortScripts("update-rc.d", "-f", name, "remove"))
 	}
 	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ func exactly(poll time.Duration) func(*app.Options) {
 	}
 }
 
-func TestPollIsHeldForFiveMinutes(t *testing.T) {
+func TestPollIsParkedForFiveMinutes(t *testing.T) {
 	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

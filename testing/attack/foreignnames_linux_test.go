@@ -382,8 +382,8 @@ func (g *ground) upgrade() map[string]steps.Step {
 	}
 	from := version("1.0.0", conf("old.conf"))
 	j := &primitive.Journal{
-		Order: primitive.Order{ID: "one", Component: "web", Version: "2.0.0"},
-		From:  &from, To: version("2.0.0", conf("web.conf")),
+		Desired: primitive.Desired{ID: "one", Component: "web", Version: "2.0.0"},
+		From:    &from, To: version("2.0.0", conf("web.conf")),
 	}
 	c := &primitive.Change{
 		Disk: disk.OS{}, Adapter: adapter{}, Top: g.kept, Dir: dir, GOOS: "linux", GOARCH: "amd64", Journal: j,

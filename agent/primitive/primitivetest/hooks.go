@@ -58,7 +58,7 @@ func testHooks(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
 	w.from, w.to = w.version("1.0.0", withHooks(t, state)), w.version("1.2.0", withHooks(t, state))
 	w.install()
 	before := listing(t, state)
-	j := &primitive.Journal{Order: w.order(), From: &w.from.installed, Runs: true}
+	j := &primitive.Journal{Desired: w.order(), From: &w.from.installed, Runs: true}
 	run := w.run(w.host.Agent(), j)
 	step, err := run.Do(t.Context())
 	if step != primitive.MigrateUp || err == nil || !strings.Contains(err.Error(), "migrate-up to the state of 1.2.0: hook: exit status 1") {
@@ -79,7 +79,7 @@ func testHooks(t *testing.T, newHost func(t *testing.T) runtimetest.Host) {
 	if err != nil || string(log) != want {
 		t.Errorf("hooks were called for %q, %v; want %q", log, err, want)
 	}
-	backup := primitive.Backup(w.from.Dir, j.Order.ID)
+	backup := primitive.Backup(w.from.Dir, j.Desired.ID)
 	if dump, err := os.ReadFile(filepath.Join(backup, "data", "dump")); err != nil || string(dump) != "old\n" {
 		t.Errorf("the hook backup has written %q, %v", dump, err)
 	}

@@ -126,7 +126,7 @@ func (w *world) until(c interrupted, h how) (*steps.Run, *faulty) {
 	f := &faulty{Adapter: w.host.Agent(), name: c.name, how: h}
 	ctx, cancel := context.WithCancelCause(w.t.Context())
 	f.hung = func() { cancel(errFails) }
-	run := w.run(f, &primitive.Journal{Order: w.order(), From: &w.from.installed})
+	run := w.run(f, &primitive.Journal{Desired: w.order(), From: &w.from.installed})
 	step, err := run.Do(ctx)
 	if step != c.action || !errors.Is(err, errFails) && !errors.Is(err, errKilled) {
 		w.t.Fatalf("ended at %q with %v, want %s", step, err, c.action)
@@ -233,8 +233,8 @@ func (w *world) version(number string, change func(*runtime.Release, *manifest.C
 }
 
 // order goes to the version that is kept, so that nothing is downloaded.
-func (w *world) order() primitive.Order {
-	return primitive.Order{ID: w.t.Name(), Component: "web", Runtime: w.to.Component.Runtime, Version: w.to.Version, Rollback: true}
+func (w *world) order() primitive.Desired {
+	return primitive.Desired{ID: w.t.Name(), Component: "web", Runtime: w.to.Component.Runtime, Version: w.to.Version, Rollback: true}
 }
 
 func (w *world) run(a runtime.Adapter, j *primitive.Journal) *steps.Run {

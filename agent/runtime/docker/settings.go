@@ -83,7 +83,7 @@ func (s *settings) config(r *runtime.Release, imageID string) (*container.Config
 		}
 		h.Binds = append(h.Binds, bind)
 	}
-	if r.HeldAtBoot {
+	if r.WithheldAtBoot {
 		h.Mounts = append(h.Mounts, startedMount(r))
 	}
 	return c, h

@@ -121,7 +121,7 @@ func (a *Adapter) Resume(_ context.Context, r *runtime.Release) error {
 	c := a.component(r)
 	c.halt()
 	rec, err := a.readRecord(r)
-	if err != nil || !rec.Wanted || r.HeldAtBoot && (rec.Process == nil || !runs(*rec.Process)) {
+	if err != nil || !rec.Wanted || r.WithheldAtBoot && (rec.Process == nil || !runs(*rec.Process)) {
 		return err
 	}
 	c.supervise(a, r, s, rec)

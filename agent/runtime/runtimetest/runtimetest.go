@@ -77,7 +77,7 @@ func Run(t *testing.T, newHost func(t *testing.T) Host) {
 		{"a program that was killed runs again and is counted", testKilledProgram},
 		{"an agent that starts finds what runs", testAgentRestarts},
 		{"a boot does not start what was stopped", testStoppedStays},
-		{"a boot does not start what is held, and a crash does not stop it", testHeldAtBoot},
+		{"a boot does not start what is held, and a crash does not stop it", testWithheldAtBoot},
 		{"Reload does not restart", testReload},
 		{"a call whose context has ended returns and may be repeated", testEndedContext},
 		{"two components do not disturb each other", testTwoComponents},
@@ -307,11 +307,11 @@ func testStoppedStays(_ *testing.T, h *host) {
 // version returns a version of the component web, held at boot or not.
 func (h *host) version(version string, held bool) *runtime.Release {
 	r := h.Release("web", version)
-	r.HeldAtBoot = held
+	r.WithheldAtBoot = held
 	return r
 }
 
-func testHeldAtBoot(_ *testing.T, h *host) {
+func testWithheldAtBoot(_ *testing.T, h *host) {
 	if h.PowerCut == nil {
 		return
 	}

@@ -92,7 +92,7 @@ func inPhase(t *testing.T, phase string) {
 
 // A unit that is held at boot is started again after a crash, and not by a boot, before and after
 // the agent has started it again.
-func TestUnitHeldAtBoot(t *testing.T) {
+func TestUnitWithheldAtBoot(t *testing.T) {
 	switch phase := os.Getenv(phaseVariable); phase {
 	case "":
 		phases(t, "install it", "find it stopped, and start it")
@@ -106,7 +106,7 @@ func TestUnitHeldAtBoot(t *testing.T) {
 func heldInPhase(t *testing.T, phase string) {
 	a := newAdapter()
 	held := component{t, "web", plainUnit}.release("1.0.0", runsForEver)
-	held.HeldAtBoot = true
+	held.WithheldAtBoot = true
 	free := component{t, "web", plainUnit}.release("2.0.0", runsForEver)
 	restarts := func() {
 		t.Helper()

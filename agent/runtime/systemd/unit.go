@@ -52,14 +52,14 @@ func unitPath(r *runtime.Release, s settings) string { return filepath.Join(r.Di
 // unreadPath is the path of the file that marks the component's unit as unread.
 func unreadPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "unread") }
 
-// heldPath is the path of the file that keeps systemd from starting the component's unit.
-func heldPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "held") }
+// withheldPath is the path of the file that keeps systemd from starting the component's unit.
+func withheldPath(r *runtime.Release) string { return filepath.Join(r.Dir, unitDir, "held") }
 
 // condition is what a unit gets besides its text: whatever asks systemd to start it, also a boot,
-// has no effect between Stop and Start, and for a release that is held at boot before Start.
+// has no effect between Stop and Start, and for a release whose start is withheld at boot before Start.
 func condition(r *runtime.Release) []byte {
-	text := fmt.Appendf(nil, "\n# Added by the agent, which has stopped the unit while this file exists.\n[Unit]\nConditionPathExists=!%s\n", heldPath(r))
-	if r.HeldAtBoot {
+	text := fmt.Appendf(nil, "\n# Added by the agent, which has stopped the unit while this file exists.\n[Unit]\nConditionPathExists=!%s\n", withheldPath(r))
+	if r.WithheldAtBoot {
 		text = fmt.Appendf(text, "# The agent makes this folder when it starts the unit, and a boot removes it.\nConditionPathExists=%s\n", r.StartedDir())
 	}
 	return text
@@ -74,20 +74,20 @@ func (a *Adapter) hold(r *runtime.Release, s settings) error {
 	if target, err := a.linkTarget(s); err != nil || target != unitPath(r, s) {
 		return err
 	}
-	if held, err := a.exists(opUnit, heldPath(r)); err != nil || held {
+	if held, err := a.exists(opUnit, withheldPath(r)); err != nil || held {
 		return err
 	}
-	return disk.WriteFile(a.disk, opUnit, heldPath(r), nil, 0o644)
+	return disk.WriteFile(a.disk, opUnit, withheldPath(r), nil, 0o644)
 }
 
 func (a *Adapter) release(r *runtime.Release) error {
-	if held, err := a.exists(opUnit, heldPath(r)); err != nil || !held {
+	if held, err := a.exists(opUnit, withheldPath(r)); err != nil || !held {
 		return err
 	}
-	if err := a.disk.Remove(opUnit, heldPath(r)); err != nil {
+	if err := a.disk.Remove(opUnit, withheldPath(r)); err != nil {
 		return err
 	}
-	return a.disk.SyncDir(opUnit, filepath.Dir(heldPath(r)))
+	return a.disk.SyncDir(opUnit, filepath.Dir(withheldPath(r)))
 }
 
 // definition returns the unit in the release's package, or nil if it is the host's.

@@ -39,13 +39,13 @@ func TestVersionInForceDecides(t *testing.T) {
 		{"it runs, and none is in force", facts{runs: true}, leaveIt, goesOn},
 
 		{"it is down, and in force", facts{policy: agentapi.PolicyComponent{InForce: same}, down: true, confirmed: true}, startIt, goesOn},
-		{"likewise, not confirmed", facts{policy: agentapi.PolicyComponent{InForce: same}, down: true}, holdIt, unknown},
+		{"likewise, not confirmed", facts{policy: agentapi.PolicyComponent{InForce: same}, down: true}, withholdIt, unknown},
 		{"likewise, released", facts{policy: agentapi.PolicyComponent{InForce: same}, down: true, released: force("1.0.0", false)}, startIt, goesOn},
-		{"it is down while that changes", facts{policy: agentapi.PolicyComponent{InForce: changing}, down: true, confirmed: true}, holdIt, moves},
-		{"it is down, and another one is in force", facts{policy: agentapi.PolicyComponent{InForce: other}, down: true, confirmed: true}, holdIt, changed},
-		{"likewise, not confirmed", facts{policy: agentapi.PolicyComponent{InForce: other}, down: true}, holdIt, changed},
+		{"it is down while that changes", facts{policy: agentapi.PolicyComponent{InForce: changing}, down: true, confirmed: true}, withholdIt, moves},
+		{"it is down, and another one is in force", facts{policy: agentapi.PolicyComponent{InForce: other}, down: true, confirmed: true}, withholdIt, changed},
+		{"likewise, not confirmed", facts{policy: agentapi.PolicyComponent{InForce: other}, down: true}, withholdIt, changed},
 		{"it is down, and none is in force", facts{down: true}, startIt, goesOn},
-		{"it is down and upgraded", facts{policy: agentapi.PolicyComponent{InForce: same}, down: true, confirmed: true, upgraded: true}, holdIt, waits},
+		{"it is down and upgraded", facts{policy: agentapi.PolicyComponent{InForce: same}, down: true, confirmed: true, upgraded: true}, withholdIt, waits},
 
 		{"somebody has stopped it", facts{policy: agentapi.PolicyComponent{InForce: same}, confirmed: true}, leaveIt, goesOn},
 		{"likewise, and another one is in force", facts{policy: agentapi.PolicyComponent{InForce: other}, confirmed: true}, leaveIt, goesOn},
@@ -59,7 +59,7 @@ func TestVersionInForceDecides(t *testing.T) {
 		want := leaveIt
 		switch {
 		case c.f.down && c.f.upgraded:
-			want = holdIt
+			want = withholdIt
 		case c.f.down:
 			want = startIt
 		}
@@ -117,7 +117,7 @@ func (b *bound) boots() {
 
 func (b *bound) starts() { b.m = b.w.start(&agent{}) }
 
-// sees looks at the component, and wants what it runs, and that the report has why it is held.
+// sees looks at the component, and wants what it runs, and that the report has why its start is withheld.
 func (b *bound) sees(runs, why string) {
 	b.t.Helper()
 	b.m.look(b.t.Context())
@@ -143,15 +143,15 @@ func TestHostThatBootsWaitsForItsServer(t *testing.T) {
 		b.sees("", "the server has not answered yet")
 		b.m.Confirmed()
 		b.sees("1.0.0", "")
-		if b.m.AwaitsServer() || b.m.unit("web").state.Held != "" {
-			t.Errorf("recorded is %+v", b.m.unit("web").state)
+		if b.m.AwaitsServer() || b.m.component("web").state.Withheld != "" {
+			t.Errorf("recorded is %+v", b.m.component("web").state)
 		}
 		b.starts() // an agent that finds it running waits for nothing
 		b.sees("1.0.0", "")
 	})
 }
 
-// A host that was away when the others have switched is held until it has switched too.
+// A host that was away when the others have switched is withheld until it has switched too.
 func TestHostThatComesBackWithTheVersionBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := boundHost(t)
@@ -225,7 +225,7 @@ func TestStopThatFailsIsRepeated(t *testing.T) {
 }
 
 // What somebody stops by hand while the agent runs stays stopped.
-func TestComponentStoppedByHandIsNotHeld(t *testing.T) {
+func TestComponentStoppedByHandIsNotWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := boundHost(t)
 		b.w.machine.set(func() { delete(b.w.machine.running, "web") })
@@ -234,7 +234,7 @@ func TestComponentStoppedByHandIsNotHeld(t *testing.T) {
 }
 
 // Nor does a policy that begins to say lockstep start it.
-func TestComponentStoppedByHandBeforeLockstepIsNotHeld(t *testing.T) {
+func TestComponentStoppedByHandBeforeLockstepIsNotWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.publish("1.0.0", nil)
@@ -256,15 +256,15 @@ func TestComponentStoppedByHandBeforeLockstepIsNotHeld(t *testing.T) {
 	})
 }
 
-func TestHeldComponentIsReleased(t *testing.T) {
+func TestWithheldComponentIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := boundHost(t)
-		if err := b.m.ReleaseHeld(t.Context(), "web"); err == nil || err.Error() != "component web is not held" {
+		if err := b.m.ReleaseWithheld(t.Context(), "web"); err == nil || err.Error() != "component web is not held" {
 			t.Errorf("one that is not held is released: %v", err)
 		}
 		b.force("1.1.0", false)
 		b.sees("", "version 1.1.0 is in force")
-		if err := b.m.ReleaseHeld(t.Context(), "web"); err != nil {
+		if err := b.m.ReleaseWithheld(t.Context(), "web"); err != nil {
 			t.Fatal(err)
 		}
 		b.sees("1.0.0", "")
@@ -343,7 +343,7 @@ func TestBootOfADrainedHost(t *testing.T) {
 			b.force("1.2.0", true)
 			b.w.publish("1.3.0", withHooks)
 			b.begins("1.3.0", agentapi.LockstepDrain)
-			b.m.unit("web").stop(ErrStopping)
+			b.m.component("web").stop(ErrStopping)
 			if err := b.ended(); !errors.Is(err, ErrStopping) {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ type facts struct {
 	policy    agentapi.PolicyComponent
 	installed string // full version
 	runs      bool
-	// down means that it does not run, and that it is this rule's task to start it: it was held
+	// down means that it does not run, and that it is this rule's task to start it: its start was withheld
 	// before, or did not run when the agent started. Otherwise an upgrade or somebody else has
 	// stopped it, who also starts it.
 	down bool
@@ -25,7 +25,7 @@ type facts struct {
 	upgraded bool
 	// confirmed means that the server has answered this agent, so that the policy is current.
 	confirmed bool
-	// released is what was in force when an operator released it; see Manager.ReleaseHeld.
+	// released is what was in force when an operator released it; see Manager.ReleaseWithheld.
 	released *agentapi.ComponentInForce
 }
 
@@ -35,7 +35,7 @@ type action int
 const (
 	leaveIt action = iota
 	stopIt
-	holdIt // it does not run, and must not
+	withholdIt // it does not run, and must not
 	startIt
 )
 
@@ -50,9 +50,9 @@ func (f facts) decide() (do action, why string) {
 	case !f.down:
 		return leaveIt, ""
 	case why != "":
-		return holdIt, why
+		return withholdIt, why
 	case f.upgraded:
-		return holdIt, "it did not run when the agent started, and its upgrade goes on before it is started"
+		return withholdIt, "it did not run when the agent started, and its upgrade goes on before it is started"
 	}
 	return startIt, ""
 }
@@ -92,79 +92,79 @@ func (m *Manager) AwaitsServer() bool {
 	if m.confirmed.Load() {
 		return false
 	}
-	for _, u := range m.all() {
-		if u.held() != "" {
+	for _, c := range m.all() {
+		if c.withheld() != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// IsHeld reports whether a component is held.
-func (m *Manager) IsHeld(name string) bool {
-	u := m.unit(name)
-	return u != nil && u.held() != ""
+// IsWithheld reports whether the start of a component is withheld.
+func (m *Manager) IsWithheld(name string) bool {
+	c := m.component(name)
+	return c != nil && c.withheld() != ""
 }
 
-// ReleaseHeld starts a component that is held, whatever is in force, and lets it run until the
+// ReleaseWithheld starts a component whose start is withheld, whatever is in force, and lets it run until the
 // server's policy puts something else in force.
-func (m *Manager) ReleaseHeld(ctx context.Context, name string) error {
-	u := m.unit(name)
-	if u == nil {
+func (m *Manager) ReleaseWithheld(ctx context.Context, name string) error {
+	c := m.component(name)
+	if c == nil {
 		return m.unknown(name)
 	}
-	if err := u.lock(ctx); err != nil {
+	if err := c.lock(ctx); err != nil {
 		return err
 	}
 	defer m.lookSoon() // once it is unlocked
-	defer u.unlock()
-	if u.held() == "" {
+	defer c.unlock()
+	if c.withheld() == "" {
 		return fmt.Errorf("component %s is not held", name)
 	}
-	if err := u.change(func(s *state) { s.Released = u.policy.InForce }); err != nil { // change locks u.mu
+	if err := c.change(func(s *state) { s.Released = c.policy.InForce }); err != nil { // change locks u.mu
 		return err
 	}
-	return u.enforce(ctx)
+	return c.enforce(ctx)
 }
 
-// held returns why the component is held, empty if it is not.
-func (u *unit) held() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.state.Held
+// withheld returns why the start of the component is withheld, empty if it is not.
+func (c *component) withheld() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Withheld
 }
 
-// facts returns the facts of the installed version. The caller holds u.mu.
-func (u *unit) facts() facts {
-	return facts{policy: u.policy, installed: u.state.installed(), confirmed: u.m.confirmed.Load(), released: u.state.Released}
+// facts returns the facts of the installed version. The caller holds c.mu.
+func (c *component) facts() facts {
+	return facts{policy: c.policy, installed: c.state.installed(), confirmed: c.m.confirmed.Load(), released: c.state.Released}
 }
 
-// enforce stops, holds or starts the component by the version that is in force. The caller has locked u.
-func (u *unit) enforce(ctx context.Context) error { return u.enforceAt(ctx, false) }
+// enforce stops, withholds or starts the component by the version that is in force. The caller has locked c.
+func (c *component) enforce(ctx context.Context) error { return c.enforceAt(ctx, false) }
 
-// enforceAt is enforce; when the agent starts it only holds what does not run, which takes no time.
-func (u *unit) enforceAt(ctx context.Context, start bool) error {
-	u.mu.Lock()
-	p, s, unseen, f := u.policy, u.state, u.unseen, u.facts()
-	u.mu.Unlock()
-	concerned := inForce(p) || s.Held != "" || s.Released != nil || s.Undrain || s.Installed != nil && s.Installed.HeldAtBoot && unseen
+// enforceAt is enforce; when the agent starts it only withholds what does not run, which takes no time.
+func (c *component) enforceAt(ctx context.Context, start bool) error {
+	c.mu.Lock()
+	p, s, unseen, f := c.policy, c.state, c.unseen, c.facts()
+	c.mu.Unlock()
+	concerned := inForce(p) || s.Withheld != "" || s.Released != nil || s.Undrain || s.Installed != nil && s.Installed.WithheldAtBoot && unseen
 	if s.Installed == nil || s.Broken != "" || !concerned {
-		u.mu.Lock()
-		u.unseen = unseen && (s.Installed == nil || s.Broken != "") // what is down now, somebody else has stopped
-		u.mu.Unlock()
+		c.mu.Lock()
+		c.unseen = unseen && (s.Installed == nil || s.Broken != "") // what is down now, somebody else has stopped
+		c.mu.Unlock()
 		return nil
 	}
 	if s.Released != nil && (p.InForce == nil || *p.InForce != *s.Released) {
-		if err := u.change(func(s *state) { s.Released = nil }); err != nil {
+		if err := c.change(func(s *state) { s.Released = nil }); err != nil {
 			return err
 		}
 	}
-	j, err := steps.Read[primitive.Journal](journalOf(u.m.Disk, u.dir))
+	j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir))
 	if err != nil && !errors.Is(err, disk.ErrDamaged) { // a damaged one is like none; see journal
 		return err
 	}
-	f.upgraded = j != nil && !s.isCompleted(j.Order.ID)
-	adapter, r, err := u.current()
+	f.upgraded = j != nil && !s.isCompleted(j.Desired.ID)
+	adapter, r, err := c.current()
 	if err != nil || r == nil {
 		return err
 	}
@@ -176,9 +176,9 @@ func (u *unit) enforceAt(ctx context.Context, start bool) error {
 	}
 	// What this agent has not seen run is not restarted by it, whatever its runtime is about to do.
 	f.runs = status.Running || status.Waits && !unseen
-	f.down = !f.runs && (s.Held != "" || unseen && !(f.upgraded && j.Ran))
+	f.down = !f.runs && (s.Withheld != "" || unseen && !(f.upgraded && j.Ran))
 	do, why := f.decide()
-	if start && do != holdIt {
+	if start && do != withholdIt {
 		return nil
 	}
 	// A component is stopped within the time of the action: see primitive.StopNode.
@@ -186,78 +186,78 @@ func (u *unit) enforceAt(ctx context.Context, start bool) error {
 	ctx, cancel = context.WithTimeout(ctx, primitive.StopTimeout)
 	defer cancel()
 	switch {
-	case do == stopIt, do == holdIt && (unseen || s.Held == ""):
+	case do == stopIt, do == withholdIt && (unseen || s.Withheld == ""):
 		// Recorded first: an agent that starts in the middle knows that it has to start it again.
-		if err := u.hold(why); err != nil {
+		if err := c.withhold(why); err != nil {
 			return err
 		}
 		if err := adapter.Stop(ctx, r); err != nil {
 			return err
 		}
-		u.m.Log.Warn("a component is held", "component", u.name, "reason", why)
-	case do == holdIt:
-		return u.hold(why)
+		c.m.Log.Warn("a component is held", "component", c.name, "reason", why)
+	case do == withholdIt:
+		return c.withhold(why)
 	case do == startIt:
 		if err := adapter.Start(ctx, r); err != nil {
-			return errors.Join(err, u.hold(fmt.Sprintf("it may run, and its start fails, which is repeated every %s: %v", observeEvery, err)))
+			return errors.Join(err, c.withhold(fmt.Sprintf("it may run, and its start fails, which is repeated every %s: %v", observeEvery, err)))
 		}
-		u.m.Log.Info("a component that was held is started", "component", u.name, "version", f.installed)
+		c.m.Log.Info("a component that was held is started", "component", c.name, "version", f.installed)
 		fallthrough
 	case f.runs:
-		if err := u.hold(""); err != nil {
+		if err := c.withhold(""); err != nil {
 			return err
 		}
 	}
-	u.mu.Lock()
-	u.unseen = false
+	c.mu.Lock()
+	c.unseen = false
 	if do != leaveIt {
-		u.observeAs()
+		c.observeAs()
 	}
-	u.mu.Unlock()
+	c.mu.Unlock()
 	if s.Undrain && !f.upgraded && (do == startIt || do == leaveIt && f.runs) {
-		return u.undrain(outer, r)
+		return c.undrain(outer, r)
 	}
 	return nil
 }
 
-// undrain runs the hook of a component that was drained when it was held, and runs again.
-func (u *unit) undrain(ctx context.Context, r *runtime.Release) error {
-	u.mu.Lock()
-	i := u.state.Installed
-	j := &primitive.Journal{Order: primitive.Order{Component: u.name, Runtime: r.Component.Runtime}, From: i, To: *i}
-	u.mu.Unlock()
-	if err := u.newChange(j, nil, nil, nil).Undrain(ctx, r); err != nil {
+// undrain runs the hook of a component that was drained when its start was withheld, and runs again.
+func (c *component) undrain(ctx context.Context, r *runtime.Release) error {
+	c.mu.Lock()
+	i := c.state.Installed
+	j := &primitive.Journal{Desired: primitive.Desired{Component: c.name, Runtime: r.Component.Runtime}, From: i, To: *i}
+	c.mu.Unlock()
+	if err := c.newChange(j, nil, nil, nil).Undrain(ctx, r); err != nil {
 		return err // it is repeated at the next look
 	}
-	return u.change(func(s *state) { s.Undrain = false })
+	return c.change(func(s *state) { s.Undrain = false })
 }
 
-// hold records why the component is held; empty: it is not.
-func (u *unit) hold(why string) error {
-	if u.held() == why {
+// withhold records why the start of the component is withheld; empty: it is not.
+func (c *component) withhold(why string) error {
+	if c.withheld() == why {
 		return nil
 	}
-	defer u.m.Changed(false)
-	return u.change(func(s *state) { s.Held = why })
+	defer c.m.Changed(false)
+	return c.change(func(s *state) { s.Withheld = why })
 }
 
 // enforceAfter is enforce once an upgrade has ended.
-func (u *unit) enforceAfter(ctx context.Context) {
-	if err := u.enforce(context.WithoutCancel(ctx)); err != nil {
-		u.m.Log.Warn("whether a component may run is decided at the next look", "component", u.name, "error", err)
+func (c *component) enforceAfter(ctx context.Context) {
+	if err := c.enforce(context.WithoutCancel(ctx)); err != nil {
+		c.m.Log.Warn("whether a component may run is decided at the next look", "component", c.name, "error", err)
 	}
 }
 
 // keepStopped has the undoing of an upgrade not start the version before where that must not run: other
 // hosts may have gone on without this one. enforce starts it once it may run.
 func (w *work) keepStopped() {
-	u, j := w.u, w.j
+	c, j := w.c, w.j
 	if j.From == nil {
 		return
 	}
-	u.mu.Lock()
-	f, why := u.facts(), u.state.Held
-	u.mu.Unlock()
+	c.mu.Lock()
+	f, why := c.facts(), c.state.Withheld
+	c.mu.Unlock()
 	f.installed = j.From.FullVersion()
 	if why == "" && j.Ran {
 		why = f.forbids()
@@ -267,5 +267,5 @@ func (w *work) keepStopped() {
 	}
 	drained := j.Extras.Drained
 	j.Ran, j.Runs, j.Extras.Drained = false, false, false
-	u.note(func(s *state) { s.Held, s.Undrain = why, s.Undrain || drained })
+	c.note(func(s *state) { s.Withheld, s.Undrain = why, s.Undrain || drained })
 }

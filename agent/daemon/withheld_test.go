@@ -30,7 +30,7 @@ import (
 
 // An agent whose host has booted starts a component only once its server has answered, and then by
 // the policy that came with the answer.
-func TestHeldComponentWaitsForTheServersAnswer(t *testing.T) {
+func TestWithheldComponentWaitsForTheServersAnswer(t *testing.T) {
 	m := newMachine(t)
 	m.server.Hold = time.Hour // it answers only with an action
 	m.runtimes = map[string]runtime.Adapter{"process": process.New(process.Options{Disk: disk.OS{}})}
