@@ -46,6 +46,7 @@ const toolsModfile = "testing/tools/tools.mod"
 // fail fast come first.
 func Test(ctx context.Context, root string, out io.Writer) error {
 	began := time.Now()
+	defer useMemory(out)()
 	if err := toolchain.BuildUI(ctx, root, out); err != nil {
 		return fmt.Errorf("%w: the browser test needs the web UI", err)
 	}
