@@ -139,7 +139,7 @@ func TestMigrationThatCannotBeUndoneNeedsAnOperator(t *testing.T) {
 			t.Errorf("failure is %+v", f)
 		}
 		w.machine.set(func() {
-			if w.machine.running["web"] != "" || !w.machine.held["web"] {
+			if w.machine.running["web"] != "" || !w.machine.stopped["web"] {
 				t.Error("it runs, with state that it cannot read")
 			}
 		})

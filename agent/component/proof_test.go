@@ -436,7 +436,7 @@ type proof struct {
 // resume continues a scenario in what a fault has left of a world. Many faults leave the same.
 func (p *proof) resume(t *testing.T, w *world, at, off time.Duration) []string {
 	m := w.machine
-	key := fmt.Sprintf("%x %v %v %v %v %v %v %v %v %v %v", w.disk.Sum(), m.installed, m.running, m.restarts, m.config, m.held, m.drained, m.wrongs, m.server, m.fails, off)
+	key := fmt.Sprintf("%x %v %v %v %v %v %v %v %v %v %v", w.disk.Sum(), m.installed, m.running, m.restarts, m.config, m.stopped, m.drained, m.wrongs, m.server, m.fails, off)
 	if wrong, known := p.ended[key]; known {
 		return wrong
 	}

@@ -59,10 +59,10 @@ type machine struct {
 	pid       int
 	restarts  map[string]int
 	config    map[string]string // that a running component has read
-	// held are the components that were stopped: no boot starts them.
-	held map[string]bool
-	// heldAtBoot are those whose installed version no boot starts.
-	heldAtBoot map[string]bool
+	// stopped are the components that were stopped: no boot starts them.
+	stopped map[string]bool
+	// withheldAtBoot are those whose installed version no boot starts.
+	withheldAtBoot map[string]bool
 	// drained is what the hooks have made of a component.
 	drained map[string]bool
 	// wrongs are what no component may do: to run with state of another form than its own, or in
@@ -151,7 +151,7 @@ func newWorld(t *testing.T) *world {
 	w.disk.SyncAll()
 	w.machine = &machine{
 		installed: map[string]string{}, running: map[string]string{}, restarts: map[string]int{}, config: map[string]string{},
-		held: map[string]bool{}, heldAtBoot: map[string]bool{}, drained: map[string]bool{},
+		stopped: map[string]bool{}, withheldAtBoot: map[string]bool{}, drained: map[string]bool{},
 		fails: map[string]bool{}, hangs: map[string]bool{}, crashes: map[string]bool{},
 	}
 	public, private, err := trust.GenerateKey(nil)
@@ -188,7 +188,7 @@ func (w *world) reboot(left *simdisk.FS) {
 	m.set(func() {
 		m.running = map[string]string{}
 		for name, home := range m.installed {
-			if !m.fails["start "+versionOf(home)] && !m.held[name] && !m.heldAtBoot[name] {
+			if !m.fails["start "+versionOf(home)] && !m.stopped[name] && !m.withheldAtBoot[name] {
 				m.run(w.look(), name, home)
 			}
 		}
@@ -476,7 +476,7 @@ func versionOf(home string) string { return strings.Split(filepath.Base(home), "
 func (m model) Stop(ctx context.Context, r *runtime.Release) error {
 	return m.do(ctx, "stop", func(w *machine) error {
 		delete(w.running, r.Name)
-		w.held[r.Name] = true
+		w.stopped[r.Name] = true
 		return nil
 	})
 }
@@ -490,7 +490,7 @@ func (m model) Start(ctx context.Context, r *runtime.Release) error {
 		if home := filepath.Join(r.Dir, target); home != r.Home || w.installed[r.Name] != r.Home {
 			return fmt.Errorf("%s is to start, the link leads to %s, and installed is %s", r.Home, home, w.installed[r.Name])
 		}
-		delete(w.held, r.Name)
+		delete(w.stopped, r.Name)
 		w.run(m.disk, r.Name, r.Home)
 		w.pid++
 		return nil
@@ -502,7 +502,7 @@ func (m model) Install(ctx context.Context, to, _ *runtime.Release) error {
 		if home := w.running[to.Name]; home != "" {
 			return fmt.Errorf("installed while %s runs", home)
 		}
-		w.installed[to.Name], w.heldAtBoot[to.Name] = to.Home, to.WithheldAtBoot
+		w.installed[to.Name], w.withheldAtBoot[to.Name] = to.Home, to.WithheldAtBoot
 		return nil
 	})
 }
@@ -518,7 +518,7 @@ func (m model) Restore(ctx context.Context, to, from *runtime.Release, _ string)
 		if from == nil {
 			delete(w.installed, to.Name)
 		} else {
-			w.installed[to.Name], w.heldAtBoot[to.Name] = from.Home, from.WithheldAtBoot
+			w.installed[to.Name], w.withheldAtBoot[to.Name] = from.Home, from.WithheldAtBoot
 		}
 		return nil
 	})
@@ -657,7 +657,7 @@ func (m *machine) clone() *machine {
 	defer m.mu.Unlock()
 	return &machine{
 		installed: maps.Clone(m.installed), running: maps.Clone(m.running), restarts: maps.Clone(m.restarts), config: maps.Clone(m.config), pid: m.pid,
-		held: maps.Clone(m.held), heldAtBoot: maps.Clone(m.heldAtBoot), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet, server: m.server,
+		stopped: maps.Clone(m.stopped), withheldAtBoot: maps.Clone(m.withheldAtBoot), drained: maps.Clone(m.drained), wrongs: slices.Clone(m.wrongs), notYet: m.notYet, server: m.server,
 		fails: maps.Clone(m.fails), hangs: maps.Clone(m.hangs), crashes: maps.Clone(m.crashes), calls: slices.Clone(m.calls), printed: slices.Clone(m.printed),
 	}
 }

@@ -900,7 +900,7 @@ func TestHashChangesWithTheTargets(t *testing.T) {
 	})
 }
 
-func BenchmarkSurvey(b *testing.B) {
+func BenchmarkCompute(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		as := make([]fleet.Agent, 0, n)
 		for i := range n {
