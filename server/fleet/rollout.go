@@ -193,7 +193,7 @@ const (
 	OrderAdjust   OrderKind = "adjust"   // by adjust: what targets have from the plan is determined again
 )
 
-// Batch is a stage of a rollout.
+// Batch is a part of the targets of a rollout, which are upgraded together.
 type Batch struct {
 	Index int       `json:"index"`
 	Kind  BatchKind `json:"kind"`

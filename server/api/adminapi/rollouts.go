@@ -510,7 +510,7 @@ type Stop = fleet.Stop
 // a reason.
 type StopKind = fleet.StopKind
 
-// Order is a command on targets that is not executed yet.
+// Order is an order for targets that is not executed yet.
 type Order = fleet.Order
 
 // OrderKind is a value of kind of Order.

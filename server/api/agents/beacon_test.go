@@ -51,7 +51,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 		t.Fatalf("the API shows the watch %+v", got.Watch)
 	}
 	if n := eventTypes(t, s, a)[before:]; !slices.Equal(n, []string{fleet.EventAgentWatch}) {
-		t.Errorf("two beacons of one stage made the events %v", n)
+		t.Errorf("two beacons of one phase made the events %v", n)
 	}
 
 	// The agent dies. Two minutes later only the watcher reports.

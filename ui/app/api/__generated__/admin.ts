@@ -6330,7 +6330,7 @@ export interface components {
             /** Format: date-time */
             at: string;
         };
-        /** @description A command on targets that is not executed yet. */
+        /** @description An order for targets that is not executed yet. */
         Order: {
             id: string;
             kind: components["schemas"]["OrderKind"];
