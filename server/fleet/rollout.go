@@ -702,7 +702,7 @@ type Lease struct {
 	Revision int64  `json:"-"`
 }
 
-// PolicyLock records which rollout holds the agents of a policy, or one component of them.
+// PolicyLock records which rollout locks the agents of a policy, or one component of them.
 type PolicyLock struct {
 	PolicyID string `json:"policy_id"`
 	// Component is empty for the agents themselves.

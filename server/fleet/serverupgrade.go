@@ -69,7 +69,7 @@ func (p ServerPhase) Ended() bool { return p == ServerDone || p == ServerUndone 
 func (p ServerPhase) Committed() bool { return p.AtLeast(ServerMigrate) && !p.AtLeast(ServerUndo) }
 
 // ServerUpgrade is an upgrade of all servers of the installation to one version. Every
-// server follows it, and the one that holds its lease moves it from phase to phase.
+// server follows it, and the one that owns its lease moves it from phase to phase.
 type ServerUpgrade struct {
 	ID string `json:"id"`
 	// Run is unique to the upgrade.

@@ -98,7 +98,7 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 }
 
 // around returns what the commands of a rollout depend on. The locks of a paused rollout are read
-// only if its rollback took them over: until then it holds them.
+// only if its rollback took them over: until then it locks them.
 func (s *Service) around(ctx context.Context, r *fleet.Rollout) (a plan.Around, err error) {
 	if r.RolledBackBy == "" {
 		return a, nil

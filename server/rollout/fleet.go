@@ -44,7 +44,7 @@ func (s *Service) preview(ctx context.Context, r *fleet.Rollout, req Request) (f
 }
 
 // refuseStarting adds that a policy of the targets is locked by a draft that is being started.
-// Agents of policies that active rollouts hold are no targets.
+// Agents of policies that active rollouts lock are no targets.
 func (s *Service) refuseStarting(ctx context.Context, r *fleet.Rollout, pre *fleet.Preview, now time.Time) error {
 	locks, _, err := s.Store.PolicyLocks().List(ctx, 0, 0)
 	if err != nil {

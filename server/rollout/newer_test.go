@@ -50,7 +50,7 @@ func TestRolloutOfANewerServerIsLeftAlone(t *testing.T) {
 	}
 	lease, err := d.store.Leases().Get(ctx, "rollout/"+r.ID)
 	if d.must(err); lease.Owner != "" {
-		t.Errorf("%q holds its lease, so that no newer server can work on it", lease.Owner)
+		t.Errorf("%q owns its lease, so that no newer server can work on it", lease.Owner)
 	}
 
 	got, err := d.service.Get(ctx, r.ID)

@@ -36,12 +36,12 @@ type Service struct {
 	Now      clock.Clock
 }
 
-// Run takes a sample in each interval, on the server that holds the lease, until ctx ends.
+// Run takes a sample in each interval, on the server that owns the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	lease.Rounds{Work: "samples of the fleet", Lease: s.Lease, Interval: checkEvery, AtOnce: true, Log: s.Log}.Run(ctx, s.Round)
 }
 
-// Round takes a sample if one is due and this server holds the lease, and then removes those
+// Round takes a sample if one is due and this server owns the lease, and then removes those
 // that are no longer kept. The first sample of a store is due at once, so that a new server
 // shows something; later ones are due once in an interval.
 func (s *Service) Round(ctx context.Context) error {

@@ -1,5 +1,5 @@
 // Package series keeps the numbers of agents by version and health over time. The server that
-// holds a lease takes a sample every five minutes; older samples are thinned out, so that their
+// owns a lease takes a sample every five minutes; older samples are thinned out, so that their
 // number is bounded. The admin API reads them for charts.
 package series
 

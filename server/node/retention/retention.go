@@ -60,12 +60,12 @@ func (s *Service) keep(kind *store.Info) store.Limits {
 	return kind.Keep
 }
 
-// Run runs a round every minute, on the server that holds the lease, until ctx ends.
+// Run runs a round every minute, on the server that owns the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	lease.Rounds{Work: "removals of old records", Lease: s.Lease, Interval: interval, Log: s.Log}.Run(ctx, s.Round)
 }
 
-// Round does a bounded part of the work if this server holds the lease. It must not be
+// Round does a bounded part of the work if this server owns the lease. It must not be
 // called concurrently.
 func (s *Service) Round(ctx context.Context) error {
 	owned, err := s.Lease.Take(ctx, leaseID)

@@ -269,7 +269,7 @@ func TestOneServerRemoves(t *testing.T) {
 	w.rounds(one, 1)
 	w.order("old", 200, 30)
 	w.order("newest", 1, 30)
-	w.must(two.Round(t.Context())) // one holds the lease
+	w.must(two.Round(t.Context())) // one owns the lease
 	w.want("actions", w.left(), "old", "newest")
 	w.now = w.now.Add(time.Minute) // one has died
 	w.rounds(two, 1)

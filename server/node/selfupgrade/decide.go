@@ -152,7 +152,7 @@ func Refuses(u *fleet.ServerUpgrade) string {
 	return fmt.Sprintf("the servers are being upgraded from %s to %s, and take no orders meanwhile: try again in a minute. `muster server upgrade --status`, on a server's machine, says how far it is", u.From, u.To)
 }
 
-// Move is what the server does that holds the lease of the upgrade.
+// Move is what the server does that owns the lease of the upgrade.
 type Move struct {
 	// Phase is the phase to write; empty if there is none.
 	Phase fleet.ServerPhase

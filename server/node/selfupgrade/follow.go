@@ -202,7 +202,7 @@ func (f *Follower) pause(step Step, err error) time.Duration {
 	return busyPause
 }
 
-// round does at most one step of this server's own and, if it holds the lease, one of the
+// round does at most one step of this server's own and, if it owns the lease, one of the
 // upgrade.
 func (f *Follower) round(ctx context.Context) (Step, error) {
 	bounded, cancel := context.WithTimeout(ctx, roundTime)
@@ -365,7 +365,7 @@ func (f *Follower) report(ctx context.Context, u *fleet.ServerUpgrade, change fu
 	return err
 }
 
-// lead moves the upgrade on if this server holds its lease.
+// lead moves the upgrade on if this server owns its lease.
 func (f *Follower) lead(ctx context.Context, u *fleet.ServerUpgrade, me Me) (Step, error) {
 	bounded, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()

@@ -1,7 +1,7 @@
 // Package selfupgrade upgrades all servers of an installation as one. An operator's request
 // begins an upgrade in the store ([Begin]). Every server follows it there ([Follower]): it
 // checks its machine, stops, replaces itself by the other version, and serves again. The
-// server that holds the lease moves the upgrade from phase to phase, backs up the store and
+// server that owns the lease moves the upgrade from phase to phase, backs up the store and
 // changes its schema; any server can continue where another one died. What a server has to
 // do, and when the upgrade goes on, is decided by pure functions (decide.go).
 package selfupgrade

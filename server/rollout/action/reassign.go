@@ -90,7 +90,7 @@ func (s *Service) CheckPolicy(ctx context.Context, id string) error {
 	return err
 }
 
-// reassignStep permits agents of a running rollout, because a rollout holds its agents by
+// reassignStep permits agents of a running rollout, because a rollout locks its agents by
 // their ids, whatever their policy is.
 func (s *Service) reassignStep(ctx context.Context, o ReassignOrder) (step, error) {
 	if err := s.CheckPolicy(ctx, o.PolicyID); err != nil {

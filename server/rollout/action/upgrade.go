@@ -37,14 +37,14 @@ type UpgradeOrder struct {
 	// Actor is the name of the admin key.
 	Actor string
 	// Stages has the agents install the version beside the one that runs. That changes nothing that
-	// runs, so neither freezes nor the exposure budget nor running rollouts hold it, and agents are
+	// runs, so neither freezes nor the exposure budget nor running rollouts stop it, and agents are
 	// not marked: they report what they have staged.
 	Stages bool `json:",omitempty"`
 }
 
 // Upgrade creates one UPGRADE action, or a STAGE. Agents that cannot be upgraded become
 // error results of it, unless the order is Single. A running rollout of the same subject,
-// the agents or the component, holds it.
+// the agents or the component, stops it.
 //
 // The agents are marked before the action exists. Otherwise a fast agent could finish
 // before its mark is written, and look "updating" for ever. An order of several agents is

@@ -28,7 +28,7 @@ import (
 const (
 	// Interval is between two rounds. Kibana's is half an hour; who has set a version wants
 	// to see it begin. A round reads the agents of the policies that require versions, and
-	// that no rollout holds.
+	// that no rollout locks.
 	Interval = 5 * time.Minute
 	// firstRound lets agents check in after a restart of the server.
 	firstRound = time.Minute
@@ -60,7 +60,7 @@ type Service struct {
 	Now      clock.Clock
 }
 
-// Run runs rounds, on the server that holds the lease, until ctx ends.
+// Run runs rounds, on the server that owns the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	search, next := s.Now.UTC(), s.Now.UTC().Add(firstRound)
 	lease.Rounds{Work: "automatic upgrades", Lease: s.Lease, Interval: withheldInterval, Log: s.Log}.Run(ctx, func(ctx context.Context) (err error) {
@@ -77,7 +77,7 @@ func (s *Service) Run(ctx context.Context) {
 	})
 }
 
-// Round starts at most one rollout for each policy if this server holds the lease. It must
+// Round starts at most one rollout for each policy if this server owns the lease. It must
 // not be called concurrently.
 func (s *Service) Round(ctx context.Context) error {
 	owned, err := s.Lease.Take(ctx, leaseID)
@@ -134,7 +134,7 @@ func request(p *fleet.Policy) rollout.Request {
 }
 
 // upgrade starts a rollout for the first required version that lacks agents. Those of the
-// other versions follow when it has ended, since it holds the policy.
+// other versions follow when it has ended, since it locks the policy.
 func (s *Service) upgrade(ctx context.Context, p fleet.Policy, catalog fleet.Catalog, inactivity time.Duration) error {
 	now := s.Now.UTC()
 	for _, v := range p.RequiredVersions {

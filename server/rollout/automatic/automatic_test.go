@@ -337,7 +337,7 @@ func TestAgentsOfADeclaredFleetAreLeftToIt(t *testing.T) {
 	}
 }
 
-// Outside its windows a policy starts nothing, so no rollout holds its agents, and the batches
+// Outside its windows a policy starts nothing, so no rollout locks its agents, and the batches
 // of a rollout stay inside them.
 func TestUpgradesBeginInTheWindowsOfThePolicy(t *testing.T) {
 	t.Parallel()

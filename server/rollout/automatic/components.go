@@ -37,7 +37,7 @@ func inForce(c agentapi.PolicyComponent) string {
 	return version
 }
 
-// JoinWithheld brings hosts that withhold the start of a component to the version in force, if this server holds the lease. It must
+// JoinWithheld brings hosts that withhold the start of a component to the version in force, if this server owns the lease. It must
 // not be called concurrently with Round.
 func (s *Service) JoinWithheld(ctx context.Context) error {
 	policies, _, err := s.Store.Policies().List(ctx, 0, 0)

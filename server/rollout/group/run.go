@@ -31,12 +31,12 @@ const (
 	maxSteps = 20
 )
 
-// Run runs rounds, on the server that holds the lease, until ctx ends.
+// Run runs rounds, on the server that owns the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	lease.Rounds{Work: "groups of rollouts", Lease: s.Lease, Interval: Interval, Wake: s.wake, Log: s.Log}.Run(ctx, s.Round)
 }
 
-// Round takes the steps that are due, if this server holds the lease. It must not be
+// Round takes the steps that are due, if this server owns the lease. It must not be
 // called concurrently.
 func (s *Service) Round(ctx context.Context) error {
 	if s.changed.Swap(false) {

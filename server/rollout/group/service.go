@@ -1,7 +1,7 @@
 // Package group upgrades several things one after the other: each member of a group is a
 // rollout, which the group creates, previews and starts through the service of rollouts
 // when the member before it is done, so that all rules of rollouts hold. [Decide] decides
-// the next step; the server that holds the lease executes it, and operators change the
+// the next step; the server that owns the lease executes it, and operators change the
 // group's document through [Service].
 package group
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Rounds is work that is done a bounded part at a time: by one server, which holds a lease, or by
+// Rounds is work that is done a bounded part at a time: by one server, which owns a lease, or by
 // every server.
 type Rounds struct {
 	// Work is the name of the work in logs, in the plural.

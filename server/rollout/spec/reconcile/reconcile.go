@@ -107,12 +107,12 @@ func New(c Config) *Service {
 	return &Service{Config: c, members: map[string]*Members{}, refused: map[string]refusal{}, hashes: map[string]hashed{}}
 }
 
-// Run runs rounds, on the server that holds the lease, until ctx ends.
+// Run runs rounds, on the server that owns the lease, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	lease.Rounds{Work: "declared fleets", Lease: s.Lease, Interval: Interval, Wake: s.Wake, Log: s.Log}.Run(ctx, s.Round)
 }
 
-// Round takes the steps that are due, if this server holds the lease. It must not be called
+// Round takes the steps that are due, if this server owns the lease. It must not be called
 // concurrently.
 func (s *Service) Round(ctx context.Context) error {
 	owned, err := s.Lease.Take(ctx, leaseID)
