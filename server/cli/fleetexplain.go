@@ -25,6 +25,7 @@ type schema struct {
 	Properties  yaml.Node `yaml:"properties"`
 	Items       *schema   `yaml:"items"`
 	Values      *schema   `yaml:"additionalProperties"`
+	AllOf       []*schema `yaml:"allOf"` // a reference with a description of its own
 }
 
 // schemaSet has the schemas of openapi.yaml by name.
@@ -42,6 +43,13 @@ func readSchemas() (schemaSet, error) {
 
 // resolve follows a reference.
 func (all schemaSet) resolve(s *schema) (*schema, error) {
+	if len(s.AllOf) > 0 {
+		out, err := all.resolve(s.AllOf[0])
+		if err == nil {
+			out.Description = s.Description
+		}
+		return out, err
+	}
 	name, ok := strings.CutPrefix(s.Ref, "#/components/schemas/")
 	if !ok {
 		return s, nil

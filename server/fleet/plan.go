@@ -217,10 +217,12 @@ type Strategy struct {
 
 // CanaryRule chooses the first batch, which is observed for twice Health.Wait.
 type CanaryRule struct {
-	Size    int     `json:"size,omitempty" zero:"refused" schema:"minimum=1"` // or
+	// Number of canaries; default: 10, unless percent is given
+	Size int `json:"size,omitempty" zero:"refused" schema:"minimum=1"`
+	// Canaries as a percentage of all agents
 	Percent float64 `json:"percent,omitempty" zero:"refused"`
-	// random (the default; the same for the same plan and fleet), or stratified: the fewest agents
-	// that cover the combinations of over
+	// How canaries are chosen: random (the default; the same for the same plan and fleet), or
+	// stratified: the fewest agents that cover the combinations of over
 	Pick CanaryPick `json:"pick,omitempty"`
 	// Labels whose combinations stratified covers; default: os, arch, version
 	Over []string `json:"over,omitempty"`
@@ -239,11 +241,11 @@ const (
 
 // RingRule orders agents by a number they carry. Lower rings come first.
 type RingRule struct {
-	// Label whose value is the ring; default: ring
+	// Label whose value is the number of the ring; default: ring
 	By string `json:"by,omitempty"`
 	// Ring of agents without the label
 	Default int `json:"default,omitempty" zero:"allowed"`
-	// Rings of this rollout; default: all
+	// Rings that take part; default: all
 	Only []int `json:"only,omitempty" zero:"allowed"`
 	// Upgrade a ring even if lower rings do not run this version
 	Force bool `json:"force,omitempty"`
@@ -251,45 +253,58 @@ type RingRule struct {
 
 // Limits bound how many agents are upgraded at one time.
 type Limits struct {
-	MaxParallel int          `json:"max_parallel,omitempty" zero:"refused" schema:"minimum=1"` // 0: DefaultMaxParallel
-	Per         []LabelLimit `json:"per,omitempty" schema:"maxItems=4"`                        // at most MaxLabelLimits
+	// The most agents that are upgraded at one time; default: 500
+	MaxParallel int `json:"max_parallel,omitempty" zero:"refused" schema:"minimum=1"` // 0: DefaultMaxParallel
+	// Bounds for each value of a label, such as the site
+	Per []LabelLimit `json:"per,omitempty" schema:"maxItems=4"` // at most MaxLabelLimits
 }
 
 // LabelLimit is a disruption budget: for each value of a label, it bounds how many
 // agents with that value are upgraded at one time.
 type LabelLimit struct {
-	Label string `json:"label"`
-	Max   int    `json:"max" zero:"required" schema:"minimum=1"`
+	// Name of the label
+	Label string `json:"label" example:"site"`
+	// Number of agents for each of its values
+	Max int `json:"max" zero:"required" schema:"minimum=1"`
 }
 
 // FailureRule pauses a rollout when either bound is crossed: Count failures, or Percent
 // of the targets attempted.
 type FailureRule struct {
-	Count *int `json:"count,omitempty" zero:"allowed" schema:"minimum=0"` // pause at this many; nil with nil Percent: DefaultFailureCount
-	// Percentage of attempted upgrades
+	// Pause at this many failed agents; default without percent: 3
+	Count *int `json:"count,omitempty" zero:"allowed" schema:"minimum=0"` // DefaultFailureCount
+	// Pause above this percentage of the upgrades attempted
 	Percent *float64 `json:"percent,omitempty" zero:"allowed"`
-	// Retries of a target that failed without harm
+	// How often an agent that failed without harm is tried again; default: 0
 	Retries int `json:"retries,omitempty" zero:"allowed" schema:"minimum=0"`
 }
 
 // HealthRule defines when an upgraded agent counts as healthy.
 type HealthRule struct {
-	Wait        Duration `json:"wait,omitempty" zero:"refused"`                           // 0: DefaultHealthWait
-	StaleAfter  Duration `json:"stale_after,omitempty" zero:"refused"`                    // 0: DefaultStaleAfter
-	SilentAfter Duration `json:"silent_after,omitempty" zero:"refused"`                   // floor of an agent's usual gap; 0: DefaultSilentAfter
-	MaxCrashes  int      `json:"max_crashes,omitempty" zero:"refused" schema:"minimum=1"` // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
+	// How long an agent must run the version and be healthy, as a Go duration; default: 10m0s
+	Wait Duration `json:"wait,omitempty" zero:"refused" example:"10m0s"` // 0: DefaultHealthWait
+	// How long an upgrade may show no sign of life; default: 5m0s. One that does not move is given up
+	// after three times as long
+	StaleAfter Duration `json:"stale_after,omitempty" zero:"refused" example:"5m0s"` // 0: DefaultStaleAfter
+	// How long an agent may be silent, or longer if it usually is; default: 2m0s
+	SilentAfter Duration `json:"silent_after,omitempty" zero:"refused" example:"2m0s"` // 0: DefaultSilentAfter
+	// How many ends of its process are a crash loop; default: 3
+	MaxCrashes int `json:"max_crashes,omitempty" zero:"refused" schema:"minimum=1"` // 0: DefaultMaxCrashes
 }
 
 // Pace defines when offers are made, and how fast.
 type Pace struct {
-	Soak           Duration `json:"soak,omitempty" zero:"allowed"` // between a batch's end and the next
-	PauseOnSuccess bool     `json:"pause_on_success,omitempty"`
-	Windows        []Window `json:"windows,omitempty"` // offers only inside one; none: always
-	// How long an offer waits for an agent that is offline
-	OfferFor Duration `json:"offer_for,omitempty" zero:"refused"` // 0: DefaultOfferFor
-	// Bounds every other wait: for a batch in flight, for an approval
-	WaitFor Duration `json:"wait_for,omitempty" zero:"refused"` // 0: DefaultWaitFor
-	// Skip soak, windows, freezes and observation; limits, failure rule and exposure budget hold
+	// Time between the end of a batch and the next, as a Go duration; default: 0s
+	Soak Duration `json:"soak,omitempty" zero:"allowed" example:"1h0m0s"`
+	// Pause after each batch that succeeded
+	PauseOnSuccess bool `json:"pause_on_success,omitempty"`
+	// Periods in which offers are made; default: always
+	Windows []Window `json:"windows,omitempty"`
+	// How long an offer waits for an agent that is offline; default: 168h0m0s
+	OfferFor Duration `json:"offer_for,omitempty" zero:"refused" example:"168h0m0s"` // 0: DefaultOfferFor
+	// How long every other wait may last, such as that for an approval; default: 168h0m0s
+	WaitFor Duration `json:"wait_for,omitempty" zero:"refused" example:"168h0m0s"` // 0: DefaultWaitFor
+	// Skip soak, windows, freezes and observation; limits, failure and the exposure budget still hold
 	Emergency bool `json:"emergency,omitempty"`
 }
 
@@ -298,9 +313,12 @@ type Pace struct {
 type Window struct {
 	// mon … sun; default: every day
 	Days []string `json:"days,omitempty"`
-	From string   `json:"from" example:"\"22:00\""`               // 22:00
-	To   string   `json:"to" example:"04:00"`                     // 04:00
-	Zone string   `json:"zone,omitempty" example:"Europe/Berlin"` // such as Europe/Berlin; empty: UTC
+	// Local time at which it begins
+	From string `json:"from" example:"\"22:00\""`
+	// Local time at which it ends
+	To string `json:"to" example:"04:00"`
+	// Time zone; default: UTC
+	Zone string `json:"zone,omitempty" example:"Europe/Berlin"`
 }
 
 // Defaults of a plan.

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"

@@ -185,10 +185,18 @@ type FleetSpec struct {
 	Components    *[]FleetComponent   `json:"components,omitempty"`
 	Configuration *FleetConfiguration `json:"configuration,omitempty"`
 	Strategy      *FleetStrategy      `json:"strategy,omitempty"`
-	Limits        *FleetLimits        `json:"limits,omitempty"`
-	Failure       *FleetFailure       `json:"failure,omitempty"`
-	Health        *FleetHealth        `json:"health,omitempty"`
-	Pace          *FleetPace          `json:"pace,omitempty"`
+	// How many agents are upgraded at one time. It starts no rollout, and takes effect in the one
+	// under way.
+	Limits *Limits `json:"limits,omitempty"`
+	// When failures pause the rollout: either bound does. It starts no rollout, and takes effect in
+	// the one under way.
+	Failure *FailureRule `json:"failure,omitempty"`
+	// When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one
+	// under way.
+	Health *HealthRule `json:"health,omitempty"`
+	// When agents are offered the version. It starts no rollout, and takes effect in the one under
+	// way.
+	Pace *Pace `json:"pace,omitempty"`
 	// Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that
 	// rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop
 	// by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of
@@ -242,9 +250,9 @@ type FleetStrategy struct {
 	// Agents in a batch; default: batch_percent
 	BatchSize *int `json:"batch_size,omitempty" schema:"minimum=0"`
 	// Size of a batch as a percentage of all agents, rounded up; default: 10
-	BatchPercent *float64         `json:"batch_percent,omitempty"`
-	Canary       *FleetCanaryRule `json:"canary,omitempty"`
-	Rings        *FleetRingRule   `json:"rings,omitempty"`
+	BatchPercent *float64    `json:"batch_percent,omitempty"`
+	Canary       *CanaryRule `json:"canary,omitempty"`
+	Rings        *RingRule   `json:"rings,omitempty"`
 	// With all_at_once: failures never pause the rollout
 	ForceContinue *bool `json:"force_continue,omitempty"`
 	// With all_at_once: running the version is enough, without a health wait
@@ -266,115 +274,6 @@ const (
 	FleetAwayRefuse  FleetStrategyAway = "refuse"
 	FleetAwayExclude FleetStrategyAway = "exclude"
 )
-
-// FleetCanaryRule is the first batch, with the kinds canary and rings. It is observed for twice
-// health.wait.
-type FleetCanaryRule struct {
-	// Number of canaries; default: 10, unless percent is given
-	Size *int `json:"size,omitempty" schema:"minimum=0"`
-	// Canaries as a percentage of all agents
-	Percent *float64 `json:"percent,omitempty"`
-	// How canaries are chosen: at random (default), or so that they cover the combinations of the
-	// labels in over
-	Pick *FleetCanaryRulePick `json:"pick,omitempty"`
-	// Labels whose combinations stratified covers; default: os, arch, version
-	Over *[]string `json:"over,omitempty"`
-	// The rest waits for the approval of an operator
-	Approval *bool `json:"approval,omitempty"`
-}
-
-// FleetCanaryRulePick is a value of pick of FleetCanaryRule.
-type FleetCanaryRulePick string
-
-// Values of FleetCanaryRulePick.
-const (
-	FleetPickRandom     FleetCanaryRulePick = "random"
-	FleetPickStratified FleetCanaryRulePick = "stratified"
-)
-
-// FleetRingRule is the order of agents, with the kind rings. Lower rings come first.
-type FleetRingRule struct {
-	// Label whose value is the number of the ring; default: ring
-	By *string `json:"by,omitempty"`
-	// Ring of agents without the label
-	Default *int `json:"default,omitempty"`
-	// Rings that take part; default: all
-	Only *[]int `json:"only,omitempty"`
-	// Upgrade a ring even if lower rings do not run this version
-	Force *bool `json:"force,omitempty"`
-}
-
-// FleetLimits is how many agents are upgraded at one time. It starts no rollout, and takes effect in
-// the one under way.
-type FleetLimits struct {
-	// The most agents that are upgraded at one time; default: 500
-	MaxParallel *int `json:"max_parallel,omitempty" schema:"minimum=0"`
-	// Bounds for each value of a label, such as the site
-	Per *[]FleetLabelLimit `json:"per,omitempty" schema:"maxItems=4"`
-}
-
-// FleetLabelLimit is the most agents with the same value of a label that are upgraded at one time.
-type FleetLabelLimit struct {
-	// Name of the label
-	Label string `json:"label" example:"site"`
-	// Number of agents for each of its values
-	Max int `json:"max" schema:"minimum=1"`
-}
-
-// FleetFailure is when failures pause the rollout: either bound does. It starts no rollout, and takes
-// effect in the one under way.
-type FleetFailure struct {
-	// Pause at this many failed agents; default without percent: 3
-	Count *int `json:"count,omitempty" schema:"minimum=0"`
-	// Pause above this percentage of the upgrades attempted
-	Percent *float64 `json:"percent,omitempty"`
-	// How often an agent that failed without harm is tried again; default: 0
-	Retries *int `json:"retries,omitempty" schema:"minimum=0"`
-}
-
-// FleetHealth is when an upgraded agent counts as healthy. It starts no rollout, and takes effect in
-// the one under way.
-type FleetHealth struct {
-	// How long an agent must run the version and be healthy, as a Go duration; default: 10m0s
-	Wait *string `json:"wait,omitempty" example:"10m0s"`
-	// How long an upgrade may show no sign of life; default: 5m0s. One that does not move is given up
-	// after three times as long
-	StaleAfter *string `json:"stale_after,omitempty" example:"5m0s"`
-	// How long an agent may be silent, or longer if it usually is; default: 2m0s
-	SilentAfter *string `json:"silent_after,omitempty" example:"2m0s"`
-	// How many ends of its process are a crash loop; default: 3
-	MaxCrashes *int `json:"max_crashes,omitempty" schema:"minimum=0"`
-}
-
-// FleetPace is when agents are offered the version. It starts no rollout, and takes effect in the one
-// under way.
-type FleetPace struct {
-	// Time between the end of a batch and the next, as a Go duration; default: 0s
-	Soak *string `json:"soak,omitempty" example:"1h0m0s"`
-	// Pause after each batch that succeeded
-	PauseOnSuccess *bool `json:"pause_on_success,omitempty"`
-	// Periods in which offers are made; default: always
-	Windows *[]FleetWindow `json:"windows,omitempty"`
-	// How long an offer waits for an agent that is away; default: 168h0m0s
-	OfferFor *string `json:"offer_for,omitempty" example:"168h0m0s"`
-	// How long every other wait may last, such as that for an approval; default: 168h0m0s
-	WaitFor *string `json:"wait_for,omitempty" example:"168h0m0s"`
-	// Skip soak, windows, freezes and observation; limits, failure and the exposure budget still hold
-	Emergency *bool `json:"emergency,omitempty"`
-}
-
-// FleetWindow is a period of local time on some weekdays. If to is not after from, it ends on the next
-// day.
-type FleetWindow struct {
-	// mon … sun; default: every day
-	Days *[]string `json:"days,omitempty"`
-	// Local time at which it begins
-	From string `json:"from" example:"\"22:00\""`
-	// Local time at which it ends
-	To string `json:"to" example:"04:00"`
-	// Time zone; default: UTC
-	Zone *string `json:"zone,omitempty" example:"Europe/Berlin"`
-}
 
 // FleetStatus is how far the server is. Only the server writes it.
 type FleetStatus = spec.Status

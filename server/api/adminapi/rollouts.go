@@ -453,13 +453,14 @@ type Strategy = fleet.Strategy
 // StrategyAway is a value of away of Strategy.
 type StrategyAway = fleet.AwayMode
 
-// CanaryRule is the first batch, which is observed before the others.
+// CanaryRule is the first batch, with the kinds canary and rings. It is observed for twice
+// health.wait.
 type CanaryRule = fleet.CanaryRule
 
 // CanaryRulePick is a value of pick of CanaryRule.
 type CanaryRulePick = fleet.CanaryPick
 
-// RingRule is the order of targets by a label.
+// RingRule is the order of agents, with the kind rings. Lower rings come first.
 type RingRule = fleet.RingRule
 
 // Limits are how many targets are upgraded at one time.

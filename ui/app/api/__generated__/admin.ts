@@ -4109,10 +4109,14 @@ export interface components {
             components?: components["schemas"]["FleetComponent"][];
             configuration?: components["schemas"]["FleetConfiguration"];
             strategy?: components["schemas"]["FleetStrategy"];
-            limits?: components["schemas"]["FleetLimits"];
-            failure?: components["schemas"]["FleetFailure"];
-            health?: components["schemas"]["FleetHealth"];
-            pace?: components["schemas"]["FleetPace"];
+            /** @description How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way. */
+            limits?: components["schemas"]["Limits"];
+            /** @description When failures pause the rollout: either bound does. It starts no rollout, and takes effect in the one under way. */
+            failure?: components["schemas"]["FailureRule"];
+            /** @description When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way. */
+            health?: components["schemas"]["HealthRule"];
+            /** @description When agents are offered the version. It starts no rollout, and takes effect in the one under way. */
+            pace?: components["schemas"]["Pace"];
             /**
              * @description Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of v1alpha1, which is kept, has no effect. It starts no rollout.
              * @example 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
@@ -4201,8 +4205,8 @@ export interface components {
              * @description Size of a batch as a percentage of all agents, rounded up; default: 10
              */
             batch_percent?: number;
-            canary?: components["schemas"]["FleetCanaryRule"];
-            rings?: components["schemas"]["FleetRingRule"];
+            canary?: components["schemas"]["CanaryRule"];
+            rings?: components["schemas"]["RingRule"];
             /** @description With all_at_once: failures never pause the rollout */
             force_continue?: boolean;
             /** @description With all_at_once: running the version is enough, without a health wait */
@@ -4229,7 +4233,7 @@ export interface components {
          */
         StrategyKind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
         /** @description The first batch, with the kinds canary and rings. It is observed for twice health.wait. */
-        FleetCanaryRule: {
+        CanaryRule: {
             /** @description Number of canaries; default: 10, unless percent is given */
             size?: number;
             /**
@@ -4238,22 +4242,22 @@ export interface components {
              */
             percent?: number;
             /**
-             * @description How canaries are chosen: at random (default), or so that they cover the combinations of the labels in over
+             * @description How canaries are chosen: random (the default; the same for the same plan and fleet), or stratified: the fewest agents that cover the combinations of over
              * @enum {string}
              */
             pick?: "random" | "stratified";
             /** @description Labels whose combinations stratified covers; default: os, arch, version */
             over?: string[];
-            /** @description The rest waits for the approval of an operator */
+            /** @description The rest waits for an operator's approval */
             approval?: boolean;
         };
         /**
-         * @description A value of pick of FleetCanaryRule.
+         * @description A value of pick of CanaryRule.
          * @enum {string}
          */
-        FleetCanaryRulePick: "random" | "stratified";
+        CanaryRulePick: "random" | "stratified";
         /** @description The order of agents, with the kind rings. Lower rings come first. */
-        FleetRingRule: {
+        RingRule: {
             /** @description Label whose value is the number of the ring; default: ring */
             by?: string;
             /** @description Ring of agents without the label */
@@ -4268,15 +4272,15 @@ export interface components {
          * @enum {string}
          */
         FleetStrategyAway: "refuse" | "exclude";
-        /** @description How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way. */
-        FleetLimits: {
+        /** @description How many targets are upgraded at one time. */
+        Limits: {
             /** @description The most agents that are upgraded at one time; default: 500 */
             max_parallel?: number;
             /** @description Bounds for each value of a label, such as the site */
-            per?: components["schemas"]["FleetLabelLimit"][];
+            per?: components["schemas"]["LabelLimit"][];
         };
-        /** @description The most agents with the same value of a label that are upgraded at one time. */
-        FleetLabelLimit: {
+        /** @description The maximum number of agents upgrading at one time for each value of a label. */
+        LabelLimit: {
             /**
              * @description Name of the label
              * @example site
@@ -4285,8 +4289,8 @@ export interface components {
             /** @description Number of agents for each of its values */
             max: number;
         };
-        /** @description When failures pause the rollout: either bound does. It starts no rollout, and takes effect in the one under way. */
-        FleetFailure: {
+        /** @description When failures pause a rollout: crossing either threshold does. */
+        FailureRule: {
             /** @description Pause at this many failed agents; default without percent: 3 */
             count?: number;
             /**
@@ -4297,8 +4301,8 @@ export interface components {
             /** @description How often an agent that failed without harm is tried again; default: 0 */
             retries?: number;
         };
-        /** @description When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one under way. */
-        FleetHealth: {
+        /** @description When an upgraded target counts as healthy. */
+        HealthRule: {
             /**
              * @description How long an agent must run the version and be healthy, as a Go duration; default: 10m0s
              * @example 10m0s
@@ -4317,8 +4321,13 @@ export interface components {
             /** @description How many ends of its process are a crash loop; default: 3 */
             max_crashes?: number;
         };
-        /** @description When agents are offered the version. It starts no rollout, and takes effect in the one under way. */
-        FleetPace: {
+        /**
+         * @description Go duration
+         * @example 10m0s
+         */
+        Duration: string;
+        /** @description When targets are offered the version. */
+        Pace: {
             /**
              * @description Time between the end of a batch and the next, as a Go duration; default: 0s
              * @example 1h0m0s
@@ -4327,9 +4336,9 @@ export interface components {
             /** @description Pause after each batch that succeeded */
             pause_on_success?: boolean;
             /** @description Periods in which offers are made; default: always */
-            windows?: components["schemas"]["FleetWindow"][];
+            windows?: components["schemas"]["Window"][];
             /**
-             * @description How long an offer waits for an agent that is away; default: 168h0m0s
+             * @description How long an offer waits for an agent that is offline; default: 168h0m0s
              * @example 168h0m0s
              */
             offer_for?: string;
@@ -4342,7 +4351,7 @@ export interface components {
             emergency?: boolean;
         };
         /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
-        FleetWindow: {
+        Window: {
             /** @description mon … sun; default: every day */
             days?: string[];
             /**
@@ -4765,98 +4774,11 @@ export interface components {
             away?: "refuse" | "exclude";
             patience?: components["schemas"]["Duration"];
         };
-        /** @description The first batch, which is observed before the others. */
-        CanaryRule: {
-            size?: number;
-            /** Format: double */
-            percent?: number;
-            /**
-             * @description random (the default; the same for the same plan and fleet), or stratified: the fewest agents that cover the combinations of over
-             * @enum {string}
-             */
-            pick?: "random" | "stratified";
-            /** @description Labels whose combinations stratified covers; default: os, arch, version */
-            over?: string[];
-            /** @description The rest waits for an operator's approval */
-            approval?: boolean;
-        };
-        /**
-         * @description A value of pick of CanaryRule.
-         * @enum {string}
-         */
-        CanaryRulePick: "random" | "stratified";
-        /** @description The order of targets by a label. */
-        RingRule: {
-            /** @description Label whose value is the ring; default: ring */
-            by?: string;
-            /** @description Ring of agents without the label */
-            default?: number;
-            /** @description Rings of this rollout; default: all */
-            only?: number[];
-            /** @description Upgrade a ring even if lower rings do not run this version */
-            force?: boolean;
-        };
         /**
          * @description A value of away of Strategy.
          * @enum {string}
          */
         StrategyAway: "refuse" | "exclude";
-        /**
-         * @description Go duration
-         * @example 10m0s
-         */
-        Duration: string;
-        /** @description How many targets are upgraded at one time. */
-        Limits: {
-            max_parallel?: number;
-            per?: components["schemas"]["LabelLimit"][];
-        };
-        /** @description The maximum number of agents upgrading at one time for each value of a label. */
-        LabelLimit: {
-            label: string;
-            max: number;
-        };
-        /** @description When failures pause a rollout: crossing either threshold does. */
-        FailureRule: {
-            count?: number;
-            /**
-             * Format: double
-             * @description Percentage of attempted upgrades
-             */
-            percent?: number;
-            /** @description Retries of a target that failed without harm */
-            retries?: number;
-        };
-        /** @description When an upgraded target counts as healthy. */
-        HealthRule: {
-            wait?: components["schemas"]["Duration"];
-            stale_after?: components["schemas"]["Duration"];
-            silent_after?: components["schemas"]["Duration"];
-            max_crashes?: number;
-        };
-        /** @description When targets are offered the version. */
-        Pace: {
-            soak?: components["schemas"]["Duration"];
-            pause_on_success?: boolean;
-            windows?: components["schemas"]["Window"][];
-            /** @description How long an offer waits for an agent that is offline */
-            offer_for?: string;
-            /** @description Bounds every other wait: for a batch in flight, for an approval */
-            wait_for?: string;
-            /** @description Skip soak, windows, freezes and observation; limits, failure rule and exposure budget hold */
-            emergency?: boolean;
-        };
-        /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
-        Window: {
-            /** @description mon … sun; default: every day */
-            days?: string[];
-            /** @example 22:00 */
-            from: string;
-            /** @example 04:00 */
-            to: string;
-            /** @example Europe/Berlin */
-            zone?: string;
-        };
         /** @description The answer of POST /api/v1/rollout-groups. */
         RolloutGroupItem: {
             item: components["schemas"]["RolloutGroup"];
