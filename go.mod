@@ -3,7 +3,6 @@ module github.com/muster-fleet/muster
 go 1.26.0
 
 require (
-	aead.dev/minisign v0.3.0
 	filippo.io/edwards25519 v1.2.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/ProtonMail/go-crypto v1.5.2

@@ -67,7 +67,7 @@ func installInContainer(c *cobra.Command, top string, unsafeTop bool, e *setup.E
 	if err != nil {
 		return err
 	}
-	done, err := setup.Installation{Disk: disk.OS{}, Top: top, UnsafeTop: unsafeTop, Executable: exe, TrustKeys: e.TrustKeys, Enrollment: e}.Run(c.Context())
+	done, err := setup.Installation{Disk: disk.OS{}, Top: top, UnsafeTop: unsafeTop, Executable: exe, Enrollment: e}.Run(c.Context())
 	if err != nil {
 		return err
 	}

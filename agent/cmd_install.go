@@ -33,7 +33,6 @@ func enrollmentFlags(c *cobra.Command, e *setup.Enrollment) {
 	c.MarkFlagsMutuallyExclusive("token", "token-file")
 	f.StringVar(&e.CAPin, "ca-pin", "", "sha256:<hex> of the server's CA, as the server prints it (default: the host's own CAs)")
 	f.StringVar(&e.TrustRoot, "trust-root", "", "sha256:<hex> of the publishers' root file, as muster keys create prints it, or such a file")
-	f.StringArrayVar(&e.TrustKeys, "trust-key", nil, "public key of a publisher whose packages may be installed, or a file with it; may be repeated")
 	f.StringSliceVar(&e.Tags, "tag", nil, "tag of this agent; may be repeated")
 }
 
@@ -92,7 +91,7 @@ package keys mirror --out FOLDER writes the latter. A copy is good for a day.`,
 			if err != nil {
 				return err
 			}
-			i := setup.Installation{Disk: disk.OS{}, Top: top, System: system, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustRoot: e.TrustRoot, TrustKeys: e.TrustKeys}
+			i := setup.Installation{Disk: disk.OS{}, Top: top, System: system, UnsafeTop: unsafeTop, Package: archive, Executable: exe, TrustRoot: e.TrustRoot}
 			if e.URL != "" || c.Flags().Changed("token") || e.TokenFile != "" {
 				i.Enrollment = &e
 			}

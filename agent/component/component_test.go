@@ -847,7 +847,7 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 	}{
 		{"unknown component", func(_ *world, r *Request) { r.Desired.Component = "cache" }, "there is no component cache: the host's policy has web, db"},
 		{"another runtime than the policy's", func(_ *world, r *Request) { r.Desired.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
-		{"unknown version", func(_ *world, r *Request) { r.Desired.Version = "9.9.9" }, "no such file"},
+		{"unknown version", func(_ *world, r *Request) { r.Desired.Version = "9.9.9" }, "is not among the signed packages"},
 		{"version that is not kept", func(_ *world, r *Request) { r.Desired.Version, r.Desired.Rollback = "9.9.9", true }, "is neither kept nor staged on this host: upgrade to it instead"},
 		{"older version", func(_ *world, r *Request) { r.Desired.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
 		{"another image", func(_ *world, r *Request) { r.Desired.Image = "web@sha256:00" }, "image: the publishers"},

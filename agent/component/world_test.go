@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
@@ -44,8 +45,7 @@ type world struct {
 	machine  *machine
 	packages string
 	agent    *agent
-	key      trust.PrivateKey
-	ring     trust.Keyring
+	repo     *tuftest.Repo
 	floor    string
 	unpacked int64 // bytes of each package, if its publishers say so
 	policy   []agentapi.PolicyComponent
@@ -154,11 +154,7 @@ func newWorld(t *testing.T) *world {
 		stopped: map[string]bool{}, withheldAtBoot: map[string]bool{}, drained: map[string]bool{},
 		fails: map[string]bool{}, hangs: map[string]bool{}, crashes: map[string]bool{},
 	}
-	public, private, err := trust.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.key, w.ring = private, trust.Keyring{public}
+	w.repo = tuftest.New(t)
 	return w
 }
 
@@ -215,7 +211,7 @@ func (w *world) publishOf(name, version string, change func(*manifest.Component)
 	for _, f := range c.ConfigFiles {
 		files[f.From] = "version " + version + "\n"
 	}
-	fakepkg.SignedComponent(w.t, w.packages, w.key, c, version, files)
+	w.repo.SignFile(fakepkg.BuildComponent(w.t, w.packages, c, version, files))
 }
 
 func conf(name string) string { return etc + "/" + name + ".conf" }
@@ -350,11 +346,9 @@ func (w *world) names(folder string) []string {
 type source struct{ w *world }
 
 func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectation, error) {
-	e, err := s.w.ring.Expect(ctx, archive, func(_ context.Context, name string, _ int64) ([]byte, error) {
-		return os.ReadFile(filepath.Join(s.w.packages, name))
-	})
+	e, err := s.w.repo.Authority().Expect(ctx, archive, nil)
 	if e != nil {
-		e.Floor = s.w.floor
+		e.Floor, e.Size, e.Unpacked = s.w.floor, -1, -1
 		if s.w.unpacked > 0 {
 			e.Unpacked = s.w.unpacked
 		}

@@ -3,7 +3,6 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -50,8 +50,7 @@ type machine struct {
 	t      *testing.T
 	top    string
 	server *fakeserver.Server
-	key    trust.PrivateKey
-	ring   trust.Keyring
+	repo   *tuftest.Repo
 	floor  string
 	client *http.Client
 
@@ -73,9 +72,9 @@ type machine struct {
 	ended      chan error
 }
 
-// floored is a keyring whose publisher has set a floor.
+// floored is an authority whose publishers have set a floor.
 type floored struct {
-	trust.Keyring
+	trust.Authority
 	floor string
 }
 
@@ -90,12 +89,7 @@ func newMachine(t *testing.T) *machine {
 	if top, err = filepath.EvalSymlinks(top); err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, top: top, server: fakeserver.New(t), disk: disk.OS{}}
-	pub, key, err := trust.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.key, m.ring = key, trust.Keyring{pub}
+	m := &machine{t: t, top: top, server: fakeserver.New(t), disk: disk.OS{}, repo: tuftest.New(t)}
 	if m.client, err = (gateway.Trust{Fingerprint: m.server.CAPin}).HTTPClient(m.server.URL); err != nil {
 		t.Fatal(err)
 	}
@@ -141,12 +135,8 @@ func (m *machine) publishBuild(version, content string) string {
 	if _, err := build.Build(context.Background(), build.Spec{Manifest: manifest.Package{Version: version, OS: "linux", Arch: "amd64"}, Files: files}, &buf); err != nil {
 		m.t.Fatal(err)
 	}
-	sig, err := m.key.Sign(name, bytes.NewReader(buf.Bytes()))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	m.repo.Sign(name, buf.Bytes())
 	m.server.Publish(name, buf.Bytes())
-	m.server.Publish(name+trust.SignatureSuffix, sig)
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
 		m.t.Fatal(err)
@@ -177,7 +167,7 @@ func (m *machine) options() Options {
 	return Options{
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: m.disk, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.ring, m.floor},
+		Host:     host.Info{Hostname: "h"}, Disk: m.disk, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.repo.Authority(), m.floor},
 		Control: socket, Lock: FileLock, Stopped: func() error { return handoff.CountStop(disk.OS{}, m.top) }, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components, Runtimes: m.runtimes,
 	}
 }
@@ -682,8 +672,8 @@ func TestMirrorThatFailsIsNamed(t *testing.T) {
 func TestFailedSourcesAreBoundedAndNamedOnceForEachPackage(t *testing.T) {
 	var list []agentapi.FailedSource
 	for i := range 2 * agentapi.MaxFailedSources {
-		for _, suffix := range []string{"", ".minisig", ".sha512"} {
-			list = withSource(list, fmt.Sprintf("https://mirror/agent-1.%d.0.tar.gz%s", i, suffix), "it is "+strings.Repeat("very ", 1_000)+"slow")
+		for range 3 {
+			list = withSource(list, fmt.Sprintf("https://mirror/agent-1.%d.0.tar.gz", i), "it is "+strings.Repeat("very ", 1_000)+"slow")
 		}
 	}
 	if len(list) != agentapi.MaxFailedSources {

@@ -179,7 +179,6 @@ type enrolment struct {
 	server string
 	link   *gateway.Switch
 	pinned bool
-	ring   trust.Keyring // if no root is pinned
 }
 
 // readEnrolment returns nil if the host is not enrolled.
@@ -195,15 +194,9 @@ func readEnrolment(d disk.Disk, top string, cfg config.Config) (*enrolment, erro
 	if e.link, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: cfg.Network}).Switch(e.server); err != nil {
 		return nil, err
 	}
-	// A pinned root that cannot be read takes precedence too: it refuses upgrades
-	// with that error, and the keys do not replace it.
-	if e.pinned, err = tuf.Pinned(d, layout.Path(top, layout.TrustDir)); e.pinned || err != nil {
-		e.pinned = true
-		return e, nil
-	}
-	if e.ring, err = trust.ParseKeyring(id.TrustedKeys); err != nil {
-		return nil, fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-root", err)
-	}
+	e.pinned, err = tuf.Pinned(d, layout.Path(top, layout.TrustDir))
+	// With a pinned root that cannot be read, upgrades are refused with that error.
+	e.pinned = e.pinned || err != nil
 	return e, nil
 }
 
@@ -215,11 +208,8 @@ func (o *Options) enrolled() error {
 	}
 	o.Identity, o.Switch, o.HTTP = e.id, e.link, e.link.Client()
 	o.Muster = followServer(o.Disk, o.Top, e.server, o.Config.Network, o.Log)
-	switch {
-	case e.pinned:
+	if e.pinned {
 		o.Trust = PinnedTrust(o.Disk, layout.Path(o.Top, layout.TrustDir), &gateway.Client{HTTP: o.HTTP, URL: e.server}, o.Log)
-	case len(e.ring) > 0:
-		o.Trust = e.ring
 	}
 	return nil
 }

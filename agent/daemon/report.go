@@ -16,7 +16,6 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -66,12 +65,8 @@ func (d *daemon) sourceFailed(source string, err error) {
 	}
 }
 
-// withSource returns the list with a source that has failed, once for each package. The signature and
-// the checksum beside a package are files of it.
+// withSource returns the list with a source that has failed, once for each package.
 func withSource(list []agentapi.FailedSource, source, why string) []agentapi.FailedSource {
-	for _, suffix := range []string{trust.SignatureSuffix, ".sha512", ".asc"} {
-		source = strings.TrimSuffix(source, suffix)
-	}
 	if slices.ContainsFunc(list, func(f agentapi.FailedSource) bool { return f.Package == source }) {
 		return list
 	}

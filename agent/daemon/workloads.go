@@ -59,7 +59,7 @@ type packages struct{ d *daemon }
 
 func (p packages) Expect(ctx context.Context, archive, sourceURI string) (*trust.Expectation, error) {
 	if p.d.Trust == nil {
-		return nil, fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it install components", trust.ErrNoKeys)
+		return nil, fmt.Errorf("%w: enrol this host with --trust-root to let it install components", trust.ErrNoPublisher)
 	}
 	return p.d.executor.Expect(ctx, archive, sourceURI)
 }

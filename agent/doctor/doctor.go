@@ -137,7 +137,7 @@ func (h Host) Checks() []doctor.Check {
 	server := cmp.Or(c.Server.URL, id.ServerURL)
 	trust := gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint, Network: c.Network}
 	checks = append(checks, h.serverChecks(server, trust)...)
-	return append(checks, doctor.Check{Name: "publishers", Find: func(context.Context) doctor.Finding { return h.publishers(id) }})
+	return append(checks, doctor.Check{Name: "publishers", Find: func(context.Context) doctor.Finding { return h.publishers() }})
 }
 
 func (h Host) installed() bool {
@@ -403,7 +403,7 @@ func unreachable(server, name string, err error) doctor.Finding {
 }
 
 // publishers reports whether the host trusts anybody: without, it refuses every upgrade.
-func (h Host) publishers(id *identity.Identity) doctor.Finding {
+func (h Host) publishers() doctor.Finding {
 	const mend = "enrol it again with the line that `muster keys create` prints"
 	dir := layout.Path(h.Top, layout.TrustDir)
 	pinned, err := tuf.Pinned(h.Disk, dir)
@@ -416,8 +416,6 @@ func (h Host) publishers(id *identity.Identity) doctor.Finding {
 		return doctor.Bad(mend, "the pinned root of the publishers cannot be read: %v", err)
 	case pinned:
 		return signedFiles(files, h.Now())
-	case len(id.TrustedKeys) > 0:
-		return doctor.Good("upgrades are verified with %d keys of publishers", len(id.TrustedKeys))
 	}
 	return doctor.Bad(mend, "this host trusts no publisher, and refuses every upgrade")
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/doctor"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/fakeserver"
@@ -54,11 +54,7 @@ func installed(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
-	publisher, key, err := trust.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	publisher, dir := tuftest.New(t), t.TempDir()
 	spec := build.Spec{Manifest: manifest.Package{Version: "1.0.0", OS: runtime.GOOS, Arch: runtime.GOARCH}}
 	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
 		file := filepath.Join(dir, name)
@@ -66,9 +62,14 @@ func installed(t *testing.T) *host {
 		spec.Files = append(spec.Files, build.File{Name: name, Path: file, Mode: 0o755})
 	}
 	s := fakeserver.New(t)
+	archive := fakepkg.Build(t, dir, spec)
+	publisher.SignFile(archive)
+	for name, data := range publisher.Served() {
+		s.PublishTrust(name, data)
+	}
 	i := setup.Installation{
-		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: fakepkg.Signed(t, dir, key, spec),
-		Enrollment: &setup.Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{publisher.String()}},
+		Disk: disk.OS{}, Top: top, UnsafeTop: true, Package: archive,
+		Enrollment: &setup.Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustRoot: publisher.TrustRoot()},
 	}
 	done, err := i.Run(t.Context())
 	if err != nil {
@@ -201,7 +202,7 @@ func TestAWholeInstallationHasNoProblem(t *testing.T) {
 		"upgrade":    "no upgrade is under way",
 		"server":     h.server.URL + " answers",
 		"clock":      "the clock agrees with the server's",
-		"publishers": "upgrades are verified with 1 keys of publishers",
+		"publishers": "upgrades are verified with the pinned root of the publishers",
 	} {
 		finds(t, h.Host, check, doctor.OK, words)
 	}
@@ -307,7 +308,7 @@ func TestFindingsOfAnInstalledHost(t *testing.T) {
 			[]string{"damaged", "enrol"},
 		},
 		"no publishers": {
-			func(t *testing.T, h *host) { h.changeIdentity(t, func(id *identity.Identity) { id.TrustedKeys = nil }) },
+			func(t *testing.T, h *host) { remove(t, filepath.Join(h.path(layout.TrustDir), "pinned-root.json")) },
 			"publishers", doctor.Problem,
 			[]string{"refuses every upgrade", "muster keys create"},
 		},

@@ -14,6 +14,10 @@ import (
 // at least one source does not.
 var ErrNotFound = errors.New("not found")
 
+// ErrContent means that a source has another file than the wanted one. The error of a fetch
+// wraps it if at least one source has.
+var ErrContent = errors.New("has another content than expected")
+
 // fault is an error with its consequence. An error that is not a fault is the network's,
 // and the source is tried again.
 type fault struct {

@@ -210,7 +210,7 @@ func (p *part) checkSize(size int64) error {
 	case size > MaxSize:
 		return refused("has %d bytes, the limit is %d: check the URL", size, int64(MaxSize))
 	case size >= 0 && p.want.Size >= 0 && size != p.want.Size:
-		return refused("has %d bytes, %d were expected: replace the file there by the one that was published", size, p.want.Size)
+		return refused("%w (%d bytes, want %d): replace the file there by the one that was published", ErrContent, size, p.want.Size)
 	}
 	return nil
 }
@@ -382,7 +382,7 @@ func (p *part) compare() error {
 	if mixed {
 		return errors.New("the bytes of several answers are not the expected file: it is fetched again")
 	}
-	return refused("has another content than expected (sha512 %.16s…, want %.16s…): replace the file there by the one that was published", got, p.want.SHA512)
+	return refused("%w (sha512 %.16s…, want %.16s…): replace the file there by the one that was published", ErrContent, got, p.want.SHA512)
 }
 
 // commit makes the file durable under its name.

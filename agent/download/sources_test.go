@@ -147,7 +147,7 @@ func TestErrorsThatEndADownload(t *testing.T) {
 		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"redirects to http://elsewhere/", "allow_http"}},
 		{name: "absurd", hosts: one(answers(200, "Content-Length", "3221225472")), says: []string{"has 3221225472 bytes, the limit is 2147483648", "check the URL"}},
 		{name: "other bytes", hosts: one(serve), want: wantOf(noise(2, 1000)), says: []string{"another content", "replace the file"}},
-		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has 1000 bytes, 999 were expected", "replace the file"}},
+		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has another content than expected (1000 bytes, want 999)", "replace the file"}},
 		{
 			name: "nowhere", hosts: map[string]behaviour{"one": answers(404), "two": answers(403)},
 			is: ErrNotFound, says: []string{"no source gives the file: http://one/p: not found", "; http://two/p: server answered 403"},

@@ -32,12 +32,8 @@ type Identity struct {
 	// CAFingerprint is used, and if both are, the host's own roots.
 	CAPEM string `json:"ca_pem,omitempty"`
 	// CAFingerprint is sha256:<hex> of that certificate's DER form.
-	CAFingerprint string `json:"ca_fingerprint,omitempty"`
-	// TrustedKeys are the publishers whose packages may be installed. They come
-	// from the operator who enrols the host and never from the server, so that a
-	// stolen server cannot ship code.
-	TrustedKeys []string  `json:"trusted_keys"`
-	EnrolledAt  time.Time `json:"enrolled_at"`
+	CAFingerprint string    `json:"ca_fingerprint,omitempty"`
+	EnrolledAt    time.Time `json:"enrolled_at"`
 	// MachineID is that of the machine that was enrolled; empty if it was not known.
 	MachineID string `json:"machine_id,omitempty"`
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func valid() Identity {
-	return Identity{AgentID: "a", APIKey: "k", ServerURL: "https://fleet.example.com:8220", TrustedKeys: []string{"RW"}}
+	return Identity{AgentID: "a", APIKey: "k", ServerURL: "https://fleet.example.com:8220"}
 }
 
 func TestIdentityFileIsReadableByTheOwnerOnly(t *testing.T) {

@@ -39,40 +39,43 @@ type Enrollment struct {
 	// CAPin is sha256:<hex> of the server's CA; empty means the host's roots.
 	CAPin string
 	// TrustRoot is sha256:<hex> of the publishers' root file, which is fetched from
-	// the server, or the name of such a file. It takes precedence over TrustKeys.
+	// the server, or the name of such a file.
 	TrustRoot string
-	// TrustKeys are publisher keys, or names of files that hold one.
-	TrustKeys []string
 	Tags      []string
 }
 
 // check makes the checks that need no network.
-func (e Enrollment) check() (trust.Keyring, error) {
+func (e Enrollment) check() error {
 	u, err := url.Parse(e.URL)
 	switch {
 	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
-		return nil, fmt.Errorf("--url is %q, want https://host:port", e.URL)
+		return fmt.Errorf("--url is %q, want https://host:port", e.URL)
 	case u.Scheme == "http" && !gateway.IsLoopback(u.Hostname()):
-		return nil, fmt.Errorf("--url is %q: the token and the agent's key would travel in the clear, use https", e.URL)
+		return fmt.Errorf("--url is %q: the token and the agent's key would travel in the clear, use https", e.URL)
 	case e.Token == "":
-		return nil, errors.New("no enrollment token: pass --token-file, or set MUSTER_ENROLLMENT_TOKEN")
+		return errors.New("no enrollment token: pass --token-file, or set MUSTER_ENROLLMENT_TOKEN")
 	case !isToken(e.Token):
-		return nil, fmt.Errorf("%s is no enrollment token: copy it whole, or make another with `muster keys create`", e.tokenFlag())
+		return fmt.Errorf("%s is no enrollment token: copy it whole, or make another with `muster keys create`", e.tokenFlag())
 	}
 	if e.CAPin != "" {
 		if _, err := capin.Parse(e.CAPin); err != nil {
-			return nil, fmt.Errorf("--ca-pin: %w", err)
+			return fmt.Errorf("--ca-pin: %w", err)
 		}
 	}
-	if e.TrustRoot == "" {
-		return ParseKeys(e.TrustKeys)
+	return checkRoot(e.TrustRoot)
+}
+
+// checkRoot checks the form of --trust-root.
+func checkRoot(trustRoot string) error {
+	if trustRoot == "" {
+		return fmt.Errorf("%w: pass --trust-root with the digest of the publishers' root, as muster keys create prints it, or this agent could never upgrade", trust.ErrNoPublisher)
 	}
-	if strings.HasPrefix(e.TrustRoot, "sha256:") {
-		if err := tuf.CheckDigest(e.TrustRoot); err != nil {
-			return nil, fmt.Errorf("--trust-root: %w", err)
+	if strings.HasPrefix(trustRoot, "sha256:") {
+		if err := tuf.CheckDigest(trustRoot); err != nil {
+			return fmt.Errorf("--trust-root: %w", err)
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // tokenFlag names the flag that the token is from, for messages.
@@ -117,31 +120,11 @@ func isToken(s string) bool {
 	return err == nil && bytes.Contains(b, []byte(":"))
 }
 
-// ParseKeys parses publisher keys, each a text or the name of a file.
-func ParseKeys(given []string) (trust.Keyring, error) {
-	if len(given) == 0 {
-		return nil, fmt.Errorf("%w: pass --trust-root, or --trust-key with the publisher's public key, or this agent could never upgrade", trust.ErrNoKeys)
-	}
-	texts := make([]string, len(given))
-	for i, g := range given {
-		texts[i] = g
-		if data, err := os.ReadFile(g); err == nil {
-			texts[i] = string(data)
-		}
-	}
-	ring, err := trust.ParseKeyring(texts)
-	if err != nil {
-		return nil, fmt.Errorf("--trust-key: %w", err)
-	}
-	return ring, nil
-}
-
 // enrollmentSession is an enrolment after the server and the publishers' root have been
 // fetched and verified. It has changed nothing on the host yet.
 type enrollmentSession struct {
 	Enrollment
 	id     identity.Identity
-	ring   trust.Keyring // used if there is no root
 	root   []byte
 	server *gateway.Client
 	// keepTrust means that whom the host trusts stays as it is.
@@ -150,14 +133,10 @@ type enrollmentSession struct {
 
 // prepare fetches what the operator has specified by digest.
 func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
-	ring, err := e.check()
-	if err != nil {
+	if err := e.check(); err != nil {
 		return nil, err
 	}
-	s := &enrollmentSession{Enrollment: e, ring: ring, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
-	for _, k := range ring {
-		s.id.TrustedKeys = append(s.id.TrustedKeys, k.String())
-	}
+	s := &enrollmentSession{Enrollment: e, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
 	if err := pinCA(ctx, e, &s.id); err != nil {
 		return nil, err
 	}
@@ -166,17 +145,15 @@ func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 		return nil, err
 	}
 	s.server = &gateway.Client{HTTP: client, URL: s.id.ServerURL}
-	if e.TrustRoot != "" {
-		if s.root, err = readRoot(ctx, s.server.TrustFile, e.TrustRoot); err != nil {
-			defer s.close()
-			if s.isAdminPort(ctx) {
-				return nil, s.wrongPort()
-			}
-			if errors.Is(err, tuf.ErrNotServed) {
-				return nil, fmt.Errorf("--trust-root: %w; a Fleet Server has no such files: pass the publishers' root file itself", err)
-			}
-			return nil, fmt.Errorf("--trust-root: %w", err)
+	if s.root, err = readRoot(ctx, s.server.TrustFile, e.TrustRoot); err != nil {
+		defer s.close()
+		if s.isAdminPort(ctx) {
+			return nil, s.wrongPort()
 		}
+		if errors.Is(err, tuf.ErrNotServed) {
+			return nil, fmt.Errorf("--trust-root: %w; a Fleet Server has no such files: pass the publishers' root file itself", err)
+		}
+		return nil, fmt.Errorf("--trust-root: %w", err)
 	}
 	return s, nil
 }
@@ -195,17 +172,11 @@ func readRoot(ctx context.Context, get tuf.Fetch, trustRoot string) ([]byte, err
 // pin pins the root on this host, and returns the authority that verifies packages.
 func (s *enrollmentSession) pin(d disk.Disk, top string) (trust.Authority, error) {
 	dir := layout.Path(top, layout.TrustDir)
-	if s.root == nil {
-		// A root that an earlier enrolment pinned must no longer be used.
-		return s.ring, d.RemoveAll(opEnroll, dir)
-	}
 	if err := tuf.Pin(d, dir, s.root); err != nil {
 		return nil, fmt.Errorf("--trust-root: %w", err)
 	}
 	return &tuf.Client{Disk: d, Dir: dir, Fetch: s.server.TrustFile}, nil
 }
-
-const opEnroll = "enroll"
 
 // Enroll enrols the host under top with a server and stores its identity.
 // running is the version the agent will report.

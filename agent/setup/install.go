@@ -60,12 +60,10 @@ type Installation struct {
 	Package string
 	// Executable is the running program.
 	Executable string
-	// Enrollment is nil for a host that is enrolled later. Its root or keys verify Package,
-	// or else TrustRoot or TrustKeys do, with the signed metadata or signatures that lie
-	// beside Package.
+	// Enrollment is nil for a host that is enrolled later. Then the root of TrustRoot verifies
+	// Package, with the signed metadata that lie beside it.
 	Enrollment *Enrollment
 	TrustRoot  string
-	TrustKeys  []string
 	// Services is nil if the agent is not installed as a service.
 	Services Services
 }
@@ -292,11 +290,11 @@ func (i Installation) unpackCopy(ctx context.Context, s *enrollmentSession, auth
 // authority returns the authority that verifies the package: the one of the enrolment, or
 // the root that is pinned here until the host is enrolled.
 func (i Installation) authority(ctx context.Context, s *enrollmentSession) (trust.Authority, error) {
-	switch {
-	case s != nil:
+	if s != nil {
 		return s.pin(i.Disk, i.Top)
-	case i.TrustRoot == "":
-		return ParseKeys(i.TrustKeys)
+	}
+	if err := checkRoot(i.TrustRoot); err != nil {
+		return nil, err
 	}
 	root, err := readRoot(ctx, i.beside, i.TrustRoot)
 	if err == nil {

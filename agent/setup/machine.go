@@ -79,7 +79,7 @@ func (m Machine) enrollUntilDone(ctx context.Context, id *identity.Identity, cfg
 // enroll enrols the machine at the server of the original, whose authority and publishers it trusts.
 func (m Machine) enroll(ctx context.Context, of *identity.Identity, cfg config.Config) (*identity.Identity, error) {
 	const key = "host.enrollment_token_file"
-	text, err := m.Disk.ReadFile(opEnroll, cfg.Host.EnrollmentTokenFile)
+	text, err := m.Disk.ReadFile("enroll", cfg.Host.EnrollmentTokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}

@@ -3,7 +3,6 @@ package upgrade
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,7 +21,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
@@ -32,18 +31,13 @@ var errFault = errors.New("fault of the test")
 // source is a server with signed packages, and their publisher.
 type source struct {
 	url   string
-	key   trust.PrivateKey
-	ring  trust.Keyring
+	repo  *tuftest.Repo
 	files map[string][]byte
 }
 
 func newSource(t *testing.T) *source {
 	t.Helper()
-	pub, priv, err := trust.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &source{key: priv, ring: trust.Keyring{pub}, files: map[string][]byte{}}
+	s := &source{repo: tuftest.New(t), files: map[string][]byte{}}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, ok := s.files[strings.TrimPrefix(r.URL.Path, "/")]
 		if !ok {
@@ -79,11 +73,8 @@ func (s *source) publish(t *testing.T, asked string, p manifest.Package, files .
 		t.Fatal(err)
 	}
 	name := manifest.ArchiveName(asked, "linux", "amd64", archiveFormat)
-	sig, err := s.key.Sign(name, bytes.NewReader(buf.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.files[name], s.files[name+trust.SignatureSuffix] = buf.Bytes(), sig
+	s.files[name] = buf.Bytes()
+	s.repo.Sign(name, buf.Bytes())
 }
 
 func pkg(version, hash string) manifest.Package {
@@ -169,7 +160,7 @@ func (h *testHost) roots() layout.Roots {
 func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 	return &Executor{
 		Disk: d, Top: h.top, Links: h.roots().Links, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
-		Trust: s.ring, Sources: []string{s.url}, Keep: handoff.DefaultLimits(), Watchers: h.watchers, Rules: handoff.DefaultRules(),
+		Trust: s.repo.Authority(), Sources: []string{s.url}, Keep: handoff.DefaultLimits(), Watchers: h.watchers, Rules: handoff.DefaultRules(),
 		Downloader: &download.Fetcher{Disk: d, Source: download.Source{Other: http.DefaultClient}, Rand: func() float64 { return 0 }},
 		Reexec:     func(context.Context, Request, string) error { return nil },
 		Report:     func(u agentapi.UpgradeDetails, _ bool) { h.reports = append(h.reports, u) },

@@ -29,7 +29,7 @@ const (
 )
 
 // errNoTrust is returned if no publisher is trusted.
-var errNoTrust = fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it upgrade", trust.ErrNoKeys)
+var errNoTrust = fmt.Errorf("%w: enrol this host with --trust-root to let it upgrade", trust.ErrNoPublisher)
 
 // preflight makes all checks that need no download: first those of the host itself, then
 // those that ask the sources.
@@ -233,11 +233,8 @@ func (w *work) checkDowngrade(allowed bool) error {
 			return nil
 		}
 	}
-	next := fmt.Sprintf("run `muster-agent upgrade %s --force` on the host", r.Version)
-	if w.expect != nil && w.expect.SHA512 != "" { // a signature beside an archive states nothing else
-		next = fmt.Sprintf("let its publishers allow it with `muster package allow-downgrade %s`, or %s", r.Version, next)
-	}
-	return fmt.Errorf("version %s is older than %s, which was committed on this host, and is not kept here for a rollback: %s", r.Version, highest, next)
+	return fmt.Errorf("version %s is older than %s, which was committed on this host, and is not kept here for a rollback: let its publishers allow it with `muster package allow-downgrade %s`, or run `muster-agent upgrade %s --force` on the host",
+		r.Version, highest, r.Version, r.Version)
 }
 
 // highest returns the highest version that was committed on this host. Hosts that an older

@@ -306,7 +306,7 @@ func reasonCode(err error) string {
 	switch {
 	case errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
 		return agentapi.ReasonNoSpace
-	case errors.Is(err, trust.ErrNoKeys), errors.Is(err, trust.ErrUntrustedKey), errors.Is(err, trust.ErrBadSignature):
+	case errors.Is(err, trust.ErrUntrusted), errors.Is(err, download.ErrContent), errors.Is(err, trust.ErrNoPublisher):
 		return agentapi.ReasonUntrusted
 	case errors.Is(err, ErrSettings):
 		return agentapi.ReasonSettings

@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
@@ -68,7 +70,13 @@ func TestUpgradeRefusals(t *testing.T) {
 		is      error
 	}{
 		{name: "running version", asked: "1.0.0", want: "already runs here"},
-		{name: "it was not published", asked: "1.1.0", want: "muster package push"},
+		{name: "it was not signed", asked: "1.1.0", is: tuf.ErrUnknownTarget},
+		{
+			name: "it was not published", asked: "1.1.0", want: "muster package push",
+			prepare: func(_ *testing.T, s *source, _ *testHost) {
+				s.repo.Sign(manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat), []byte("archive"))
+			},
+		},
 		{
 			name: "another platform", asked: "1.1.0", want: "package is for darwin/amd64",
 			prepare: func(t *testing.T, s *source, _ *testHost) {
@@ -89,7 +97,7 @@ func TestUpgradeRefusals(t *testing.T) {
 			},
 		},
 		{
-			name: "an untrusted publisher", asked: "1.1.0", is: trust.ErrUntrustedKey,
+			name: "an untrusted publisher", asked: "1.1.0", is: tuf.ErrUnknownTarget,
 			prepare: func(t *testing.T, s *source, _ *testHost) {
 				evil.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 				for name, data := range evil.files {
@@ -98,23 +106,22 @@ func TestUpgradeRefusals(t *testing.T) {
 			},
 		},
 		{
-			name: "bytes changed after signing", asked: "1.1.0", is: trust.ErrBadSignature,
+			name: "bytes changed after signing", asked: "1.1.0", is: download.ErrContent,
 			prepare: func(t *testing.T, s *source, _ *testHost) {
 				s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 				s.files[manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)][100] ^= 1
 			},
 		},
 		{
-			name: "an older archive under a newer name", asked: "1.1.0", is: trust.ErrBadSignature,
+			name: "an older archive under a newer name", asked: "1.1.0", is: download.ErrContent,
 			prepare: func(t *testing.T, s *source, _ *testHost) {
 				s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
-				for _, suffix := range []string{"", trust.SignatureSuffix} {
-					s.files[manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)+suffix] = s.files[manifest.ArchiveName("0.9.0", "linux", "amd64", archiveFormat)+suffix]
-				}
+				s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+				s.files[manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)] = s.files[manifest.ArchiveName("0.9.0", "linux", "amd64", archiveFormat)]
 			},
 		},
 		{
-			name: "no keys", asked: "1.1.0", is: trust.ErrNoKeys,
+			name: "no publisher", asked: "1.1.0", is: trust.ErrNoPublisher,
 			prepare: func(_ *testing.T, _ *source, h *testHost) { h.executor.Trust = nil },
 		},
 		{
@@ -176,7 +183,7 @@ func TestUpgradeRefusals(t *testing.T) {
 				t.Errorf("stored for the server: %+v, %v", stored, err)
 			}
 			code := ""
-			if errors.Is(c.is, trust.ErrNoKeys) || errors.Is(c.is, trust.ErrUntrustedKey) || errors.Is(c.is, trust.ErrBadSignature) {
+			if errors.Is(c.is, trust.ErrNoPublisher) || errors.Is(c.is, trust.ErrUntrusted) || errors.Is(c.is, download.ErrContent) {
 				code = agentapi.ReasonUntrusted
 			}
 			if stored.Metadata.ReasonCode != code {

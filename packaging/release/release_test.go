@@ -23,7 +23,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/trust"
+	"aead.dev/minisign"
+
 	"github.com/muster-fleet/muster/testing/require"
 )
 
@@ -82,7 +83,7 @@ func output(t *testing.T, args ...string) string {
 func TestReleaseIsReproducibleAndSigned(t *testing.T) {
 	require.Program(t, "minisign")
 	one := folder(t)
-	_, key, err := trust.GenerateKey(strings.NewReader(strings.Repeat("0123456789", 100)))
+	_, key, err := minisign.GenerateKey(strings.NewReader(strings.Repeat("0123456789", 100)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,16 +132,17 @@ func TestReleaseIsReproducibleAndSigned(t *testing.T) {
 
 func TestReleaseIsRefusedWithoutAKeyOrAVersion(t *testing.T) {
 	dir := t.TempDir()
-	pub, key, err := trust.GenerateKey(strings.NewReader(strings.Repeat("0123456789", 100)))
+	_, private, err := minisign.GenerateKey(strings.NewReader(strings.Repeat("0123456789", 100)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := trust.UnsafePlainPrivateKey(key)
+	key := &signingKey{private}
+	plain, err := key.MarshalText()
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.WriteFile(at("release.key"), plain, 0o600), os.WriteFile(at("release.pub"), pub.File(), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(at("release.key"), plain, 0o600), os.WriteFile(at("release.pub"), key.public(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(versionEnv, "")
@@ -152,9 +154,9 @@ func TestReleaseIsRefusedWithoutAKeyOrAVersion(t *testing.T) {
 		{nil, "--version is missing: MUSTER_VERSION=1.1.0 go tool mage release"},
 		{[]string{"-version=next"}, `--version: version is "next", want three numbers`},
 		{[]string{"-version=1.0.0", "-arch=mips"}, `--arch: "mips" is not an architecture that is released`},
-		{[]string{"-version=1.0.0"}, "--key is missing: name the private key that signs the release, or set MUSTER_RELEASE_KEY; make one with `muster package keygen --key release.key`"},
-		{[]string{"-version=1.0.0", "-key=" + at("none.key")}, "no such file or directory: make one with `muster package keygen"},
-		{[]string{"-version=1.0.0", "-key=" + at("release.pub")}, "was the .pub file given?"},
+		{[]string{"-version=1.0.0"}, "--key is missing: name the private key that signs the release, or set MUSTER_RELEASE_KEY; make one with `minisign -G -s release.key -p release.pub`"},
+		{[]string{"-version=1.0.0", "-key=" + at("none.key")}, "no such file or directory: make one with `minisign -G"},
+		{[]string{"-version=1.0.0", "-key=" + at("release.pub")}, "release.pub: "},
 		{[]string{"-version=1.0.0", "-key=" + at("release.key"), "-unsigned"}, "--unsigned and a key exclude each other"},
 		{[]string{"-version=1.0.0", "now"}, `"now" is no flag`},
 	} {

@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/muster-fleet/muster/packaging/trust"
+	"aead.dev/minisign"
 )
 
 const (
@@ -20,10 +20,10 @@ const (
 	signatureEnd = ".minisig"
 )
 
-// signingKey is a publisher's private key.
-type signingKey struct{ trust.PrivateKey }
+// signingKey is the private key of the releases.
+type signingKey struct{ minisign.PrivateKey }
 
-const makeKey = "make one with `muster package keygen --key release.key`, and keep it off this machine when the release is done"
+const makeKey = "make one with `minisign -G -s release.key -p release.pub`, and keep it off this machine when the release is done"
 
 // readKey reads the private key, and returns nil if the release is to have no signature.
 func readKey(file string, unsigned bool) (*signingKey, error) {
@@ -42,14 +42,35 @@ func readKey(file string, unsigned bool) (*signingKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--key: %w", err)
 	}
-	key, err := trust.DecryptPrivateKey(os.Getenv(passwordEnv), text)
-	if errors.Is(err, trust.ErrNoPassword) {
-		return nil, fmt.Errorf("--key: %s is encrypted: set %s to its password", file, passwordEnv)
+	var key signingKey
+	switch text = bytes.TrimSpace(text); {
+	case !minisign.IsEncrypted(text):
+		err = key.UnmarshalText(text)
+	case os.Getenv(passwordEnv) == "":
+		err = fmt.Errorf("is encrypted: set %s to its password", passwordEnv)
+	default:
+		key.PrivateKey, err = minisign.DecryptKey(os.Getenv(passwordEnv), text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--key: %s: %w", file, err)
 	}
-	return &signingKey{key}, nil
+	return &key, nil
+}
+
+// sign returns the signature file of a file. Its trusted comment names the file, as minisign's
+// do, and no time: a release can be reproduced.
+func (k *signingKey) sign(name string, text []byte) ([]byte, error) {
+	digest := minisign.NewReader(bytes.NewReader(text))
+	if _, err := io.Copy(io.Discard, digest); err != nil {
+		return nil, err
+	}
+	return digest.SignWithComments(k.PrivateKey, "file:"+name+"\thashed", "signature of a Muster release"), nil
+}
+
+// public returns the text of the public key's file.
+func (k *signingKey) public() []byte {
+	p := k.Public().(minisign.PublicKey)
+	return fmt.Appendf(nil, "untrusted comment: minisign public key %016X\n%s\n", p.ID(), p)
 }
 
 // sums writes the checksums of all files, and the signature of these.
@@ -69,13 +90,13 @@ func (r *release) sums(context.Context) error {
 	if err := os.WriteFile(filepath.Join(r.dir, sumsFile), text.Bytes(), 0o644); err != nil || r.Key == nil {
 		return err
 	}
-	signature, err := r.Key.Sign(sumsFile, &text)
+	signature, err := r.Key.sign(sumsFile, text.Bytes())
 	if err != nil {
 		return err
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(r.dir, sumsFile+signatureEnd), signature, 0o644),
-		os.WriteFile(filepath.Join(r.dir, keyFile), r.Key.Public().File(), 0o644),
+		os.WriteFile(filepath.Join(r.dir, keyFile), r.Key.public(), 0o644),
 	)
 }
 

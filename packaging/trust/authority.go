@@ -2,8 +2,6 @@ package trust
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 )
 
@@ -30,11 +28,10 @@ type Expectation struct {
 	// Size of the archive and Unpacked of what it holds, in bytes; -1 where the
 	// publishers do not say.
 	Size, Unpacked int64
-	// SHA512 of the archive in hexadecimal; empty where it is known only by its
-	// signature.
+	// SHA512 of the archive in hexadecimal.
 	SHA512 string
-	// Archive identifies the archive's bytes before they are fetched: its SHA-512, or the
-	// digest of its signature. Equal texts mean equal bytes.
+	// Archive identifies the archive's bytes before they are fetched, by its SHA-512. Equal
+	// texts mean equal bytes.
 	Archive string
 	// Floor is the lowest full version of the agent, or of the component, that may be
 	// installed. Empty means that there is no floor.
@@ -44,24 +41,4 @@ type Expectation struct {
 	// Verify reads the archive to its end. Any error means that the archive must
 	// not be installed.
 	Verify func(archive io.Reader) (Statement, error)
-}
-
-var _ Authority = Keyring{}
-
-// Floor implements [Authority]: a signature beside an archive cannot set one.
-func (r Keyring) Floor(context.Context, string) string { return "" }
-
-// Expect implements [Authority] with the detached signature beside the archive.
-func (r Keyring) Expect(ctx context.Context, fileName string, beside Fetch) (*Expectation, error) {
-	if len(r) == 0 {
-		return nil, ErrNoKeys
-	}
-	signature, err := beside(ctx, fileName+SignatureSuffix, MaxSignatureSize)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(signature)
-	return &Expectation{Size: -1, Unpacked: -1, Archive: "signature sha256:" + hex.EncodeToString(sum[:]), Verify: func(archive io.Reader) (Statement, error) {
-		return r.Verify(fileName, archive, signature)
-	}}, nil
 }

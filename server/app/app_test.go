@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
@@ -92,7 +91,6 @@ func TestShutdownCompletesDownloadsAndUploads(t *testing.T) {
 	const size = 16 << 20 // more than sockets hold
 	archive := fakepkg.Write(t, dir, "muster-agent-1.1.0-linux-amd64.tar.gz", append(fakepkg.Sound(t, pkg),
 		fakepkg.Entry{Name: fakepkg.Top(pkg) + "/" + pkg.VersionedHome + "/noise", Body: noise(size)}))
-	fakepkg.Sign(t, archive, p.Key)
 	if got := p.Push(archive); got.Status != http.StatusOK {
 		t.Fatalf("push: %s", got.Body)
 	}
@@ -122,16 +120,12 @@ func TestShutdownCompletesDownloadsAndUploads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signature, err := os.ReadFile(second + trust.SignatureSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
 	half, rest := io.Pipe()
 	uploaded := make(chan apptest.Answer, 1)
 	go func() {
 		answer, err := s.Do(context.Background(), apptest.Request{
 			Method: http.MethodPut, URL: s.AdminURL + "/api/v1/packages/" + filepath.Base(second),
-			Header: apptest.Headers("Authorization", "ApiKey "+s.AdminKey, "Muster-Signature", base64Of(signature)), Body: half,
+			Header: apptest.Headers("Authorization", "ApiKey "+s.AdminKey), Body: half,
 		})
 		if err != nil {
 			answer.Body = []byte(err.Error())

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/app/apptest"
@@ -367,7 +367,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 
 	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "--trust-root <digest of the publishers' root>")
 	p := s.Publisher()
-	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String(), "No agent is published for linux-amd64, linux-arm64, darwin-arm64, windows-amd64: publish one with `muster package push`")
+	o.contains(o.run("keys", "create"), "--trust-root "+tuf.Digest(p.Root), "No agent is published for linux-amd64, linux-arm64, darwin-arm64, windows-amd64: publish one with `muster package push`")
 	o.fails(1, []string{"keys", "create", "--name", "arm", "--platform", "linux-arm64"}, `no agent that hosts accept is published for "linux-arm64"`, "muster package push")
 	o.fails(1, []string{"keys", "create", "--name", "arm", "--platform", "amiga"}, `--platform is "amiga", want one of linux-amd64, linux-arm64, darwin-arm64, windows-amd64`)
 	if list := o.run("keys", "list"); strings.Contains(list, "arm (") {
@@ -416,45 +416,27 @@ func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 	o := newOperator(t)
 	s := apptest.Start(t)
 	o.login(s)
-	public, private, err := trust.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	pub := filepath.Join(dir, "release.pub")
-	if err := os.WriteFile(pub, public.File(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := filepath.Join(dir, "targets-1.key")
 	name := "muster-agent-1.1.0-linux-amd64.tar.gz"
 	archive := fakepkg.Write(t, dir, name, fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
-	o.fails(1, []string{"package", "push", archive}, archive, "sign it first with `muster package sign")
-	fakepkg.Sign(t, archive, private)
-	o.fails(1, []string{"package", "push", archive}, archive, "muster package trust")
-	o.contains(o.run("package", "trust", pub, "--name", "release"), public.ID())
-	asJSON[adminapi.PublisherKeyItem](o, "package", "trust", public.String())
-	o.fails(1, []string{"package", "trust", "no-such.pub"}, "muster: public_key: ")
-	o.contains(o.run("package", "push", archive), "published 1.1.0 for linux/amd64")
+	o.fails(1, []string{"package", "push", archive}, archive, "muster package keys publish")
+	o.run("package", "keys", "init", "--dir", dir, "--no-password")
+	o.contains(o.run("package", "push", archive, "--targets-key", key), "published 1.1.0 for linux/amd64")
 	o.run("package", "push", archive) // changes nothing
-	o.contains(o.run("package", "list"), "1.1.0", "linux/amd64", public.ID())
+	o.contains(o.run("package", "list"), "1.1.0", "linux/amd64", "yes")
 	if got := asJSON[adminapi.PackageList](o, "package", "list"); len(got.Items) != 1 || got.Items[0].File != name {
 		t.Errorf("published are %+v", got)
 	}
 	o.fails(1, []string{"package", "push", filepath.Join(dir, "none.tar.gz")}, "none.tar.gz")
-	web := fakepkg.SignedComponent(t, dir, private, fakepkg.Component("web"), "2.4.0", map[string]string{"bin/web": "", "conf/web.conf": ""})
-	o.contains(o.run("package", "push", web), "published web 2.4.0 for ")
+	web := fakepkg.BuildComponent(t, dir, fakepkg.Component("web"), "2.4.0", map[string]string{"bin/web": "", "conf/web.conf": ""})
+	o.contains(o.run("package", "push", web), "published web 2.4.0 for ", "hosts that trust the root do not install it yet")
 	o.contains(o.run("package", "list"), "COMPONENT", "RUNTIME", "2.4.0", "web", "process")
 	o.run("package", "withdraw", filepath.Base(web))
 	fakepkg.FlipBit(t, archive)
 	o.fails(1, []string{"package", "push", archive}, archive)
 	asJSON[adminapi.ActionWord](o, "package", "withdraw", name)
 	o.fails(1, []string{"package", "withdraw", name})
-
-	o.contains(o.run("package", "trust"), public.ID(), "release", public.String())
-	o.contains(o.run("package", "distrust", pub), "the server refuses packages signed by "+public.ID())
-	o.fails(1, []string{"package", "distrust", strings.ToLower(public.ID())}, public.ID())
-	if got := asJSON[adminapi.PublisherKeyList](o, "package", "trust"); len(got.Items) != 0 {
-		t.Errorf("accepted are %+v", got)
-	}
 }
 
 func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
@@ -469,7 +451,8 @@ func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
 	if err := os.WriteFile(key, []byte(elastic.PublicKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.contains(o.run("package", "trust", key), elastic.KeyID())
+	o.fails(1, []string{"package", "trust", "no-such.asc"}, "muster: public_key: ")
+	o.contains(o.run("package", "trust", key, "--name", "Elastic"), elastic.KeyID())
 	o.fails(2, []string{"package", "push", archive}, "needs --elastic")
 	o.fails(2, []string{"package", "push", "--elastic", "muster-agent-1.1.0-linux-amd64.tar.gz"}, "Elastic's own names")
 	o.fails(2, []string{"package", "push", "--elastic", archive, "--floor", "1.0.0"}, "--elastic excludes")
@@ -488,7 +471,7 @@ func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
 	}
 	o.contains(o.run("package", "push", "--elastic", archive), "published 8.16.0 for linux/amd64")
 	o.contains(o.run("package", "list"), "linux/amd64, Elastic", elastic.KeyID())
-	o.contains(o.run("package", "trust"), elastic.KeyID(), "OpenPGP, for Elastic's packages")
+	o.contains(o.run("package", "trust"), elastic.KeyID(), "Elastic")
 	o.run("package", "withdraw", filepath.Base(archive))
 	o.contains(o.run("package", "distrust", elastic.KeyID()), elastic.KeyID())
 }

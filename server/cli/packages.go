@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/muster-fleet/muster/packaging/terminal"
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agents/artifact"
 	"github.com/muster-fleet/muster/server/api/adminapi"
@@ -69,13 +67,10 @@ func (a *client) newPackagePush() *cobra.Command {
 		Short: "Publish packages on the server",
 		Long: `Publish archives on the server. Pushing the same archive again changes nothing.
 
-With --targets-key the archives are also added to the signed targets file, for hosts
-that were enrolled with --trust-root (see ` + "`muster package keys --help`" + `). A server
-without a root gets yours. If more people have to sign, hosts do not install the
-packages yet, and the file is written to the folder for the next person to sign.
-
-For hosts that were enrolled with --trust-key, each archive needs its signature
-ARCHIVE.minisig beside it.
+With --targets-key the archives are also added to the signed targets file, which hosts
+need (see ` + "`muster package keys --help`" + `). A server without a root gets yours. If more
+people have to sign, hosts do not install the packages yet, and the file is written to
+the folder for the next person to sign.
 
 With --elastic the archives are Elastic's own, for Elastic Agents. Each keeps its name
 and needs ARCHIVE.sha512 and ARCHIVE.asc beside it, as Elastic publishes them. Add
@@ -182,34 +177,13 @@ func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, flo
 	return a.show(cmd.OutOrStdout(), signed, signed.Human)
 }
 
-// signatureOf reads the signature beside an archive. An archive without one is accepted
-// if the server has a root: then the targets file has its signature, now or later.
-func (a *client) signatureOf(ctx context.Context, archive string) ([]byte, error) {
-	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return signature, err
-	}
-	state, terr := remote{a}.state(ctx)
-	switch {
-	case terr != nil:
-		return nil, terr
-	case state.Published:
-		return nil, nil
-	}
-	return nil, fmt.Errorf("%w: sign it first with `muster package sign --key KEY %s`, or sign for it with --targets-key", err, archive)
-}
-
 func isElastic(archive string) bool { return artifact.IsElastic(filepath.Base(archive)) }
 
-// proofOf returns the headers with what is beside an archive.
-func (a *client) proofOf(ctx context.Context, archive string) (http.Header, error) {
+// proofOf returns the headers with what is beside an archive of Elastic's.
+func proofOf(archive string) (http.Header, error) {
 	header := http.Header{}
 	if !isElastic(archive) {
-		signature, err := a.signatureOf(ctx, archive)
-		if len(signature) > 0 {
-			header["Muster-Signature"] = []string{base64.StdEncoding.EncodeToString(signature)}
-		}
-		return header, err
+		return header, nil
 	}
 	const remedy = "download it from where the archive is from, and put it beside the archive"
 	sum, err := os.ReadFile(archive + artifact.SHA512Suffix)
@@ -236,7 +210,7 @@ func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, err
 	if err != nil {
 		return got.Item, err
 	}
-	header, err := a.proofOf(cmd.Context(), archive)
+	header, err := proofOf(archive)
 	if err != nil {
 		return got.Item, err
 	}
@@ -290,16 +264,12 @@ func (a *client) newPackageTrust() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "trust [KEY]",
-		Short: "Let the server accept packages signed by a publisher key",
-		Long: `Add a public key, given as a .pub file or as text, to the keys whose packages the server
-accepts for hosts enrolled with --trust-key. It does not change what enrolled agents
-trust: that is fixed when they enrol. Without a key, list the keys that are accepted.
-
-An armored OpenPGP key is for Elastic's packages. Elastic Agents get it from the server,
-and install what it signs.`,
-		Example: `  muster package trust release.pub --name release
-  muster package trust GPG-KEY-elastic-agent --name Elastic`,
-		Args: cobra.MaximumNArgs(1),
+		Short: "Let the server accept packages of Elastic's signed by an OpenPGP key",
+		Long: `Add an armored OpenPGP key, given as a file or as text, to the keys whose packages of Elastic's
+the server accepts. Elastic Agents get it from the server, and install what it signs. Without
+a key, list the keys that are accepted.`,
+		Example: `  muster package trust GPG-KEY-elastic-agent --name Elastic`,
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.listPublisherKeys(cmd)
@@ -321,11 +291,8 @@ func (a *client) listPublisherKeys(cmd *cobra.Command) error {
 		return err
 	}
 	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-		rows[adminapi.PublisherKey]{heading: "ID\tNAME\tKEY\tADDED\tBY", row: func(k adminapi.PublisherKey, _ time.Time) []any {
-			if k.Maker != nil {
-				k.PublicKey = "OpenPGP, for Elastic's packages"
-			}
-			return []any{k.Id, k.Name, k.PublicKey, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy)}
+		rows[adminapi.PublisherKey]{heading: "ID\tNAME\tADDED\tBY", row: func(k adminapi.PublisherKey, _ time.Time) []any {
+			return []any{k.Id, k.Name, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy)}
 		}}.print(w, got.Items)
 	})
 }
@@ -341,17 +308,13 @@ func textOrFile(arg string) string {
 func (a *client) newPackageDistrust() *cobra.Command {
 	return &cobra.Command{
 		Use:   "distrust KEY",
-		Short: "Let the server refuse packages signed by a publisher key",
-		Long: `Remove a public key, given as its id, as a .pub file or as text, from the keys whose packages
-the server accepts. Packages that are published stay: ` + "`muster package withdraw`" + ` removes them.
-Hosts that trust the key trust it until they enrol again with other keys.`,
+		Short: "Let the server refuse packages of Elastic's signed by an OpenPGP key",
+		Long: `Remove an OpenPGP key, given by its id, from the keys whose packages of Elastic's the server
+accepts. Packages that are published stay: ` + "`muster package withdraw`" + ` removes them.`,
 		Example: "  muster package distrust A1B2C3D4E5F60718",
 		Args:    oneArg("one publisher key: `muster package trust` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := strings.ToUpper(args[0])
-			if key, err := trust.ParsePublicKey(textOrFile(args[0])); err == nil {
-				id = key.ID()
-			}
 			got, err := ask(cmd.Context(), a, adminapi.RemovePublisherKey, nil, id)
 			if err != nil {
 				return err

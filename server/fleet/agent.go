@@ -216,15 +216,16 @@ func (a *Agent) LastActivity() time.Time {
 
 // Package describes a published archive. Its bytes are stored apart.
 type Package struct {
-	File     string    `json:"file"` // archive name, and id
-	Version  string    `json:"version"`
-	Snapshot bool      `json:"snapshot"`
-	Hash     string    `json:"hash"`
-	OS       string    `json:"os"`
-	Arch     string    `json:"arch"`
-	Size     int64     `json:"size"`
-	SHA256   string    `json:"sha256"`
-	SHA512   string    `json:"sha512"`
+	File     string `json:"file"` // archive name, and id
+	Version  string `json:"version"`
+	Snapshot bool   `json:"snapshot"`
+	Hash     string `json:"hash"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	Size     int64  `json:"size"`
+	SHA256   string `json:"sha256"`
+	SHA512   string `json:"sha512"`
+	// KeyID is the OpenPGP key that signed an Elastic package.
 	KeyID    string    `json:"key_id"`
 	PushedAt time.Time `json:"pushed_at"`
 	PushedBy string    `json:"pushed_by"`
@@ -238,8 +239,6 @@ type Package struct {
 	ServerFiles []string `json:"server_files,omitempty"`
 	// Migrations are those of the component's state, oldest first.
 	Migrations []PackageMigration `json:"migrations,omitempty"`
-	// Signature is the .minisig file.
-	Signature []byte `json:"signature"`
 	// Maker is whose agents it is for.
 	Maker Maker `json:"maker,omitempty"`
 	// OpenPGP is the .asc file of an Elastic package.

@@ -105,15 +105,12 @@ func (k AdminKey) Usable(now time.Time) error {
 	return nil
 }
 
-// PublisherKey is a public key whose packages the server accepts.
+// PublisherKey is an OpenPGP key with which Elastic signs packages that the server accepts.
 type PublisherKey struct {
-	ID        string `json:"id"` // 16 hexadecimal digits
-	PublicKey string `json:"public_key"`
-	// Maker is whose packages it signs: Muster's with a minisign key, Elastic's with an
-	// OpenPGP key.
-	Maker    Maker     `json:"maker,omitempty"`
-	Name     string    `json:"name"`
-	AddedAt  time.Time `json:"added_at"`
-	AddedBy  string    `json:"added_by"`
-	Revision int64     `json:"-"`
+	ID        string    `json:"id"` // 16 hexadecimal digits
+	PublicKey string    `json:"public_key"`
+	Name      string    `json:"name"`
+	AddedAt   time.Time `json:"added_at"`
+	AddedBy   string    `json:"added_by"`
+	Revision  int64     `json:"-"`
 }

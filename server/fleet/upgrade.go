@@ -362,7 +362,7 @@ func (c Catalog) checkSigned() error {
 		case p.Withheld == "":
 			return nil
 		case why == nil:
-			e := Errorf(Invalid, "hosts will not install %s: %s (those enrolled with --trust-key alone would: force it for them)", p.File, p.Withheld).unlessForced(CauseWithheld)
+			e := Errorf(Invalid, "hosts will not install %s: %s", p.File, p.Withheld).unlessForced(CauseWithheld)
 			if p.BelowFloor {
 				e.Cause, e.Forceable = CauseFloor, false // nearly all hosts refuse it also then
 			}

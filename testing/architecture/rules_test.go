@@ -269,7 +269,6 @@ var bans = []ban{
 	only("text/template", "one package bounds what templates can do", "server/rollout/configfile"),
 	only("github.com/aymanbagabas/go-udiff", "files are compared in one way, and declared objects by the command line", "server/rollout/configfile", "server/cli"),
 	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/agents/artifact", "testing/elasticagent"),
-	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),
 	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
 	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),

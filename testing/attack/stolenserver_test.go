@@ -3,11 +3,11 @@ package attack
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -30,19 +30,20 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // victim is a host whose server the attacker has stolen: the attacker chooses every action
-// and serves every file, and has the publisher's packages, but not the publisher's key.
+// and serves every file, and has the publishers' packages, but not the publishers' keys.
 type victim struct {
 	t      *testing.T
 	top    string
 	server *fakeserver.Server
-	key    trust.PrivateKey
-	ring   trust.Keyring
+	repo   *tuftest.Repo
 	config config.Config
 	roots  *x509.CertPool // of mirrors
 	// moved is where the attacker has moved the host; empty if nowhere.
@@ -56,12 +57,10 @@ func newVictim(t *testing.T, version string) *victim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
-	v := &victim{t: t, top: top, server: fakeserver.New(t), config: config.Default(), roots: x509.NewCertPool()}
-	pub, key, err := trust.GenerateKey(rand.Reader)
-	if err != nil {
+	v := &victim{t: t, top: top, server: fakeserver.New(t), repo: tuftest.New(t), config: config.Default(), roots: x509.NewCertPool()}
+	if err := tuf.Pin(disk.OS{}, layout.Path(top, layout.TrustDir), v.repo.State.Root()); err != nil {
 		t.Fatal(err)
 	}
-	v.key, v.ring = key, trust.Keyring{pub}
 	if err := os.MkdirAll(layout.Path(top, layout.DataDir), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -91,17 +90,30 @@ func (v *victim) publish(version string) string {
 		v.t.Fatal(err)
 	}
 	name := archiveName(version)
-	sig, err := v.key.Sign(name, bytes.NewReader(archive.Bytes()))
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), archive.Bytes(), 0o600); err != nil {
 		v.t.Fatal(err)
 	}
-	for file, data := range map[string][]byte{name: archive.Bytes(), name + trust.SignatureSuffix: sig} {
-		v.server.Publish(file, data)
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
-			v.t.Fatal(err)
-		}
-	}
+	v.server.Publish(name, archive.Bytes())
+	v.sign(filepath.Join(dir, name))
 	return dir
+}
+
+// sign signs a package, and has the server serve the signed metadata.
+func (v *victim) sign(archive string) {
+	v.t.Helper()
+	v.repo.SignFile(archive)
+	v.serveMetadata()
+}
+
+func (v *victim) serveMetadata() {
+	for name, data := range v.repo.Served() {
+		v.server.PublishTrust(name, data)
+	}
+}
+
+// trust returns the host's authority.
+func (v *victim) trust(server *http.Client) trust.Authority {
+	return daemon.PinnedTrust(disk.OS{}, layout.Path(v.top, layout.TrustDir), &gateway.Client{HTTP: server, URL: v.server.URL}, slog.New(slog.DiscardHandler))
 }
 
 func archiveName(version string) string {
@@ -160,7 +172,7 @@ func (v *victim) start() {
 	o := daemon.Options{
 		Top: v.top, Running: v.running(), GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: v.config,
 		Identity: &id, Switch: link, Rand: func() float64 { return 0 }, // it asks at home at once
-		Host: host.Info{Hostname: "h"}, Disk: disk.OS{}, Muster: true, HTTP: client, Other: other, Trust: v.ring,
+		Host: host.Info{Hostname: "h"}, Disk: disk.OS{}, Muster: true, HTTP: client, Other: other, Trust: v.trust(client),
 		Lock: daemon.FileLock, Watchers: v, Control: socket, Exec: func() error { return nil },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -223,6 +235,8 @@ func (v *visits) all() []*http.Request {
 func TestStolenServerCannotChooseWhatAHostReads(t *testing.T) {
 	v := newVictim(t, "1.0.0")
 	folder := v.publish("1.1.0")
+	v.repo.Sign(archiveName("9.9.9"), []byte("x")) // it is only where the attacker says
+	v.serveMetadata()
 
 	var internal, mirror visits
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { internal.add(r) }))

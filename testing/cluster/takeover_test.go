@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store/lease"
@@ -107,12 +107,12 @@ func worksOn(c *Cluster, rolloutID string, but int) (int, bool) {
 // publish pushes a package to a server. The simulated agents do not install it.
 func publish(t *testing.T, c *Cluster, server int, version string) {
 	t.Helper()
-	public, private, err := trust.GenerateKey(nil)
-	check(t, err)
 	archive := fakepkg.Write(t, t.TempDir(), "muster-agent-"+version+"-linux-amd64.tar.gz", fakepkg.Sound(t, fakepkg.Describe(version)))
-	fakepkg.Sign(t, archive, private)
-	for _, args := range [][]string{{"package", "trust", public.String()}, {"package", "push", archive}} {
-		_, err := c.Servers[server].CLI(t.Context(), args...)
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"keys", "init", "--dir", dir, "--no-password"}, {"push", archive, "--targets-key", filepath.Join(dir, "targets-1.key")},
+	} {
+		_, err := c.Servers[server].CLI(t.Context(), append([]string{"package"}, args...)...)
 		check(t, err)
 	}
 }

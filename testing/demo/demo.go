@@ -98,11 +98,8 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) setUp(ctx context.Context) error {
-	publisher, err := d.fleet.NewPublisher(ctx, "publisher")
-	if err != nil {
-		return err
-	}
-	archives := map[string]string{}
+	publisher, archives := d.fleet.NewPublisher("publisher"), map[string]string{}
+	var err error
 	for version, agent := range map[string]string{first: d.fleet.Programs.Agent, better: d.fleet.Programs.Agent, broken: d.fleet.Programs.Crasher, unhealthy: d.fleet.Programs.Unhealthy} {
 		if archives[version], err = publisher.Package(ctx, version, agent); err != nil {
 			return err
@@ -117,16 +114,15 @@ func (d *demo) setUp(ctx context.Context) error {
 		return err
 	}
 	d.say("server runs: agents %s, UI %s", d.server.Info.AgentURL, d.server.Info.AdminURL)
-	_, root, err := d.server.Publishers(ctx, publisher, append(pages, archives[first], archives[better], archives[broken], archives[unhealthy])...)
-	if err != nil {
+	if err := d.server.Publish(ctx, publisher, append(pages, archives[first], archives[better], archives[broken], archives[unhealthy])...); err != nil {
 		return err
 	}
-	d.say("published them, signed by keys that hosts trust by the root %s", root)
+	d.say("published them, signed by keys that hosts trust by the root %s", publisher.TrustRoot)
 	if err := d.server.Follow(ctx, d.show); err != nil {
 		return err
 	}
 	for _, name := range hostNames {
-		h, err := d.fleet.Install(ctx, d.server, publisher, archives[first], name, harness.HostOptions{Grace: grace, TrustRoot: root})
+		h, err := d.fleet.Install(ctx, d.server, publisher, archives[first], name, harness.HostOptions{Grace: grace})
 		if err != nil {
 			return err
 		}

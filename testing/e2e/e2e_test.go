@@ -86,8 +86,7 @@ func newWorld(t *testing.T, o harness.HostOptions, hostNames ...string) *world {
 	w := &world{t: t, Fleet: &harness.Fleet{Dir: dir, Programs: p, Cache: packageCache}, archives: map[string]string{}, phases: map[string][]string{}}
 	t.Cleanup(w.close)
 	ctx := t.Context()
-	w.publisher, err = w.NewPublisher(ctx, "publisher")
-	check(t, err)
+	w.publisher = w.NewPublisher("publisher")
 	w.server, err = w.StartServer(ctx)
 	check(t, err)
 	w.publish("1.0.0", p.Agent)

@@ -165,7 +165,7 @@ func (w *world) legacy(version, hash string) string {
 		made := fakepkg.Write(w.t, filepath.Dir(path), filepath.Base(path)+".tar.gz", fakepkg.Legacy(w.t, p, w.Programs.Agent, w.Programs.Watcher))
 		return os.Rename(made, path)
 	}, "legacy", version, hash))
-	named, err := w.publisher.Add(w.t.Context(), version, archive)
+	named, err := w.publisher.Add(version, archive)
 	check(w.t, err)
 	return named
 }

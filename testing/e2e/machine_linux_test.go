@@ -52,7 +52,7 @@ func (m *machine) install(program string, flags ...string) {
 	m.t.Helper()
 	s := m.w.server.Info
 	out := m.run(slices.Concat([]string{program, "install"}, flags, []string{
-		"--url", s.AgentURL, "--token", s.EnrollToken, "--ca-pin", s.CAPin, "--trust-key", m.w.publisher.PublicKey,
+		"--url", s.AgentURL, "--token", s.EnrollToken, "--ca-pin", s.CAPin, "--trust-root", m.w.publisher.TrustRoot,
 	})...)
 	_, after, _ := strings.Cut(out, "Runs as service ")
 	m.agent, _, _ = strings.Cut(after, ".")

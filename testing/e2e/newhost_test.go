@@ -44,8 +44,7 @@ func (w *world) paste(command string) (output, dir string, err error) {
 func TestShownCommandInstallsAHost(t *testing.T) {
 	require.Program(t, "curl")
 	w := newWorld(t, harness.HostOptions{})
-	key, _ := w.publishers()
-	w.push("1.1.0", key)
+	w.publish("1.1.0", w.Programs.Agent)
 	h := &harness.Host{Top: filepath.Join(w.Dir, "web-01")}
 	out, _, err := w.paste(w.shownCommand() + " --no-service --unsafe-top --top " + h.Top)
 	if err != nil || !strings.Contains(out, "Installed muster-agent 1.1.0") || !strings.Contains(out, "Enrolled with "+w.server.Info.AgentURL) {

@@ -32,18 +32,19 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 	nobody, err := port.Address()
 	check(t, err)
 
-	good := map[string]string{"--url": info.AgentURL, "--token": info.EnrollToken, "--ca-pin": info.CAPin, "--trust-key": w.publisher.PublicKey}
+	good := map[string]string{"--url": info.AgentURL, "--token": info.EnrollToken, "--ca-pin": info.CAPin, "--trust-root": w.publisher.TrustRoot}
 	for name, c := range map[string]struct{ flag, value, want string }{
-		"a token that was never made":     {"--token", "bm90OmFrZXk=", "enrollment token is not valid"},
-		"a revoked token":                 {"--token", strings.TrimSpace(string(revokedToken)), "revoked"},
-		"a token that is not one":         {"--token", "???", "no enrollment token"},
-		"the pin of another CA":           {"--ca-pin", capin.Of([]byte("another")), "--ca-pin"},
-		"a pin that is not one":           {"--ca-pin", "sha256:12", "64 hexadecimal digits"},
-		"a server that is not there":      {"--url", "https://" + nobody, "nothing listens there"},
-		"a publisher key that is not one": {"--trust-key", "RWQnope", "key"},
-		"no publisher key":                {"--trust-key", "", "--trust-key"},
-		"the admin API's port":            {"--url", info.AdminURL, "is not the port for agents"},
-		"an address without https":        {"--url", "http://fleet.example.com:8220", "https"},
+		"a token that was never made": {"--token", "bm90OmFrZXk=", "enrollment token is not valid"},
+		"a revoked token":             {"--token", strings.TrimSpace(string(revokedToken)), "revoked"},
+		"a token that is not one":     {"--token", "???", "no enrollment token"},
+		"the pin of another CA":       {"--ca-pin", capin.Of([]byte("another")), "--ca-pin"},
+		"a pin that is not one":       {"--ca-pin", "sha256:12", "64 hexadecimal digits"},
+		"a server that is not there":  {"--url", "https://" + nobody, "nothing listens there"},
+		"a digest that is not one":    {"--trust-root", "sha256:nope", "64 lower-case hexadecimal digits"},
+		"the digest of another root":  {"--trust-root", "sha256:" + strings.Repeat("0", 64), "none of the server's 1 root files has it"},
+		"no root":                     {"--trust-root", "", "--trust-root"},
+		"the admin API's port":        {"--url", info.AdminURL, "is not the port for agents"},
+		"an address without https":    {"--url", "http://fleet.example.com:8220", "https"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := filepath.Join(w.Dir, "refused")
@@ -82,7 +83,6 @@ func TestImpossibleUpgradesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	check(t, w.publisher.Sign(ctx, windows))
 	check(t, w.server.Publish(ctx, w.publisher, windows))
 
 	for name, c := range map[string]struct {

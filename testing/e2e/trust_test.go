@@ -11,22 +11,6 @@ import (
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// publishers creates a root with its own keys, and signs the archives so far.
-func (w *world) publishers() (targetsKey, digest string) {
-	w.t.Helper()
-	targetsKey, digest, err := w.server.Publishers(w.t.Context(), w.publisher, w.archives["1.0.0"])
-	check(w.t, err)
-	return targetsKey, digest
-}
-
-func (w *world) push(version, targetsKey string) {
-	w.t.Helper()
-	archive, err := w.publisher.Package(w.t.Context(), version, w.Programs.Agent)
-	check(w.t, err)
-	w.archives[version] = archive
-	check(w.t, w.server.Push(w.t.Context(), targetsKey, archive))
-}
-
 // refused waits for the end of an upgrade that a host does not begin.
 func (w *world) refused(h *harness.Host, word string) {
 	w.t.Helper()
@@ -41,21 +25,22 @@ func (w *world) refused(h *harness.Host, word string) {
 
 func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
-	key, digest := w.publishers()
-	// Only the root vouches for the archive it is installed from.
-	check(t, os.Remove(w.archives["1.0.0"]+".minisig"))
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{TrustRoot: digest})
+	key := w.publisher.TargetsKey()
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{})
 	check(t, err)
 	w.hosts = append(w.hosts, h)
 	check(t, h.Start())
 	w.identify()
 
-	w.push("1.1.0", key)
+	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 
-	// A package signed by only one key, which the server would serve.
-	w.publish("1.2.0", w.Programs.Agent)
+	// A package that nobody has signed, which the server would serve.
+	archive, err := w.publisher.Package(t.Context(), "1.2.0", w.Programs.Agent)
+	check(t, err)
+	_, err = w.server.CLI(t.Context(), "package", "push", archive)
+	check(t, err)
 	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.2.0", h.ID)
 	check(t, err)
 	w.refused(h, "muster-agent-1.2.0")
@@ -79,7 +64,7 @@ func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
 	// 1.1.0 was committed here, so a lower version needs the publishers' permission.
 	_, err = w.server.CLI(t.Context(), "package", "floor", "none", "--targets-key", key)
 	check(t, err)
-	w.push("1.0.5", key)
+	w.publish("1.0.5", w.Programs.Agent)
 	w.upgrade("1.0.5", h)
 	w.refused(h, "is older than 1.1.0")
 	_, err = w.server.CLI(t.Context(), "package", "allow-downgrade", "1.0.5", "--targets-key", key)
@@ -91,13 +76,12 @@ func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
 // A mirror with wrong content is skipped, and the next source is used.
 func TestMirrorWithWrongContentIsSkipped(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
-	key, digest := w.publishers()
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{TrustRoot: digest})
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{})
 	check(t, err)
 	w.hosts = append(w.hosts, h)
 	check(t, h.Start())
 	w.identify()
-	w.push("1.1.0", key)
+	w.publish("1.1.0", w.Programs.Agent)
 
 	data, err := os.ReadFile(w.archives["1.1.0"])
 	check(t, err)

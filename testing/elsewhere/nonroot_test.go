@@ -41,7 +41,7 @@ func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 	if _, err := os.Stat(top); err == nil {
 		t.Error("the refused installation left its folder")
 	}
-	out, err = asNobody(t, w.Programs.Agent, "install", "--no-service", "--package", w.archives["1.0.0"], "--trust-key", w.publisher.PublicKey).CombinedOutput()
+	out, err = asNobody(t, w.Programs.Agent, "install", "--no-service", "--package", w.archives["1.0.0"], "--trust-root", w.publisher.TrustRoot).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "/opt/muster") || !strings.Contains(string(out), "permission denied") {
 		t.Errorf("install into root's folder: %v: %s", err, out)
 	}

@@ -68,8 +68,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, Fleet: &harness.Fleet{Dir: dir, Programs: p, Cache: packages}, archives: map[string]string{}}
 	w.ok("build the programs", errors.Join(err, derr))
 	t.Cleanup(w.close)
-	w.publisher, err = w.NewPublisher(t.Context(), "publisher")
-	w.ok("make keys", err)
+	w.publisher = w.NewPublisher("publisher")
 	w.server, err = w.StartServer(t.Context())
 	w.ok("start a server", err)
 	w.publish("1.0.0", p.Agent)
@@ -110,7 +109,7 @@ func (w *world) publish(version, agent string) {
 // enrollment returns the flags that enrol a host.
 func (w *world) enrollment() []string {
 	s := w.server.Info
-	return []string{"--url", s.AgentURL, "--ca-pin", s.CAPin, "--trust-key", w.publisher.PublicKey}
+	return []string{"--url", s.AgentURL, "--ca-pin", s.CAPin, "--trust-root", w.publisher.TrustRoot}
 }
 
 // online waits until a host has so many agents at the server, and returns the id of the one that

@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 )
 
 // Component is the description of a component that runs as a process, with one configuration
@@ -99,8 +98,8 @@ func ComponentSpec(t testing.TB, c manifest.Component, version string, files map
 	return spec
 }
 
-// SignedComponent is [Signed] for [ComponentSpec].
-func SignedComponent(t testing.TB, dir string, key trust.PrivateKey, c manifest.Component, version string, files map[string]string) string {
+// BuildComponent builds a component's package into dir, and returns the archive's path.
+func BuildComponent(t testing.TB, dir string, c manifest.Component, version string, files map[string]string) string {
 	t.Helper()
-	return Signed(t, dir, key, ComponentSpec(t, c, version, files))
+	return Build(t, dir, ComponentSpec(t, c, version, files))
 }

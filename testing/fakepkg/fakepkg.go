@@ -18,7 +18,6 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 )
 
 // Hash is the commit hash of the packages.
@@ -240,9 +239,8 @@ func FlipBit(t testing.TB, path string) {
 	}
 }
 
-// Signed builds a real package into dir under its standard name, signs it, and returns the
-// archive's path. The signature is beside it.
-func Signed(t testing.TB, dir string, key trust.PrivateKey, spec build.Spec) string {
+// Build builds a real package into dir under its standard name, and returns the archive's path.
+func Build(t testing.TB, dir string, spec build.Spec) string {
 	t.Helper()
 	format := spec.Format
 	if format == "" {
@@ -257,23 +255,5 @@ func Signed(t testing.TB, dir string, key trust.PrivateKey, spec build.Spec) str
 	if _, err := build.Build(context.Background(), spec, f); err != nil {
 		t.Fatal(err)
 	}
-	Sign(t, path, key)
 	return path
-}
-
-// Sign writes the signature of any archive beside it.
-func Sign(t testing.TB, archive string, key trust.PrivateKey) {
-	t.Helper()
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	signature, err := key.Sign(filepath.Base(archive), f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(archive+trust.SignatureSuffix, signature, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -72,20 +70,7 @@ func (p *process) options() (daemon.Options, error) {
 	if o.Identity, err = identity.Load(p.disk, top); err != nil {
 		return o, err
 	}
-	dir := path.Join(top, layout.TrustDir)
-	pinned, err := tuf.Pinned(p.disk, dir)
-	if err != nil {
-		return o, err
-	}
-	if pinned {
-		o.Trust = daemon.PinnedTrust(p.disk, dir, &gateway.Client{HTTP: o.HTTP, URL: o.Identity.ServerURL}, o.Log)
-		return o, nil
-	}
-	ring, err := trust.ParseKeyring(o.Identity.TrustedKeys)
-	if err != nil {
-		return o, err
-	}
-	o.Trust = ring
+	o.Trust = daemon.PinnedTrust(p.disk, path.Join(top, layout.TrustDir), &gateway.Client{HTTP: o.HTTP, URL: o.Identity.ServerURL}, o.Log)
 	return o, nil
 }
 

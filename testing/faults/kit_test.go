@@ -23,7 +23,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -53,14 +52,11 @@ type release struct {
 	home    map[string]string
 	archive string // file name
 	packed  []byte
-	sig     []byte
 }
 
-// kit has what all hosts share: keys and signed packages, built and unpacked by the real
+// kit has what all hosts share: packages, built and unpacked by the real
 // code.
 type kit struct {
-	public   trust.PublicKey
-	key      trust.PrivateKey
 	releases map[string]*release
 
 	mu         sync.Mutex
@@ -80,10 +76,7 @@ func sharedKit(t testing.TB) *kit {
 
 func newKit(t testing.TB) *kit {
 	t.Helper()
-	// The same key each time, so that a replayed fault has the same bytes.
-	public, key, err := trust.GenerateKey(rand.NewChaCha8([32]byte{1}))
-	must(t, err)
-	return &kit{public: public, key: key, releases: map[string]*release{}, recordings: map[string]*recording{}}
+	return &kit{releases: map[string]*release{}, recordings: map[string]*recording{}}
 }
 
 func must(t testing.TB, err error) {
@@ -98,7 +91,7 @@ func name(version string, agent, watcher life) string {
 	return version + " " + string(agent) + " " + string(watcher)
 }
 
-// release builds, signs and unpacks a version with this behaviour of agent and watcher.
+// release builds and unpacks a version with this behaviour of agent and watcher.
 func (k *kit) release(t testing.TB, version string, agent, watcher life) *release {
 	t.Helper()
 	if r := k.releases[name(version, agent, watcher)]; r != nil {
@@ -123,8 +116,6 @@ func (k *kit) release(t testing.TB, version string, agent, watcher life) *releas
 	m, err := build.Build(context.Background(), build.Spec{Manifest: p, Files: files}, &packed)
 	must(t, err)
 	r.packed = packed.Bytes()
-	r.sig, err = k.key.Sign(r.archive, bytes.NewReader(r.packed))
-	must(t, err)
 	r.install = handoff.Install{Identity: m.Package.Identity(), Home: m.Package.Home()}
 	f := simdisk.New()
 	must(t, unpack(f.View(noHook), r))
@@ -166,8 +157,8 @@ type snapshot struct {
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // installed returns a host on which one version is installed and enrolled, and a server
-// with packages. The host trusts a pinned root, as by default, or else keys.
-func (k *kit) installed(t testing.TB, keys bool, runs *release, published ...*release) snapshot {
+// with packages. The signed metadata are the server's, or lie beside the packages.
+func (k *kit) installed(t testing.TB, beside bool, runs *release, published ...*release) snapshot {
 	t.Helper()
 	f := simdisk.New()
 	d := f.View(noHook)
@@ -182,15 +173,12 @@ func (k *kit) installed(t testing.TB, keys bool, runs *release, published ...*re
 	for _, r := range published {
 		s.Publish(r.archive, r.packed)
 	}
-	if keys {
-		id.TrustedKeys = []string{k.public.String()}
-		for _, r := range published {
-			s.Publish(r.archive+trust.SignatureSuffix, r.sig)
-		}
-	} else {
-		for name, data := range pin(t, d, runs, published...) {
-			s.PublishTrust(name, data)
-		}
+	publish := s.PublishTrust
+	if beside {
+		publish = s.Publish
+	}
+	for name, data := range pin(t, d, runs, published...) {
+		publish(name, data)
 	}
 	must(t, identity.Save(d, top, id))
 	f.SyncAll()

@@ -23,8 +23,8 @@ type scenario struct {
 	kept bool
 	// back means a manual rollback after a good upgrade.
 	back bool
-	// keys means that the host trusts publishers' keys instead of a root.
-	keys bool
+	// beside means that the server has no signed metadata, and they lie beside the packages.
+	beside bool
 	// older means that the host keeps an older version than the one that runs.
 	older bool
 	// slow is how long the archive takes to come, and closed until when the server has
@@ -57,7 +57,7 @@ func failedIn(phase agentapi.UpgradeState) reason { return "failed in " + reason
 
 var scenarios = []scenario{
 	{name: "good_upgrade", agent: good, watcher: good, ends: endNew, about: "a good version is installed, watched and kept"},
-	{name: "trusted_keys", variant: true, agent: good, watcher: good, keys: true, ends: endNew, about: "likewise, on a host that trusts publishers' keys and has pinned no root"},
+	{name: "metadata_beside", variant: true, agent: good, watcher: good, beside: true, ends: endNew, about: "likewise, at a Fleet Server, which has no signed metadata: they lie beside the packages"},
 	{name: "kept_home", agent: good, watcher: good, kept: true, ends: endNew, about: "a good version whose files are on the host already"},
 	{
 		name: "cannot_start", agent: exits, watcher: good, ends: endOld, reasons: afterSwitch,
@@ -148,7 +148,7 @@ func (s scenario) begin(t *testing.T, k *kit) (snapshot, expectation) {
 	t.Helper()
 	old, next := k.release(t, "1.0.0", good, good), k.release(t, "1.1.0", s.agent, s.watcher)
 	newer := k.release(t, "1.1.1", good, good)
-	w := k.installed(t, s.keys, old, next, newer, k.further(t).release)
+	w := k.installed(t, s.beside, old, next, newer, k.further(t).release)
 	w.script = script{slow: s.slow, closed: s.closed}
 	if s.kept {
 		must(t, unpack(w.fs.View(noHook), next))

@@ -60,10 +60,7 @@ func start(ctx context.Context, dir string) error {
 		return err
 	}
 	world.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
-	publisher, err := world.NewPublisher(ctx, "publisher")
-	if err != nil {
-		return err
-	}
+	publisher := world.NewPublisher("publisher")
 	if world.server, err = world.StartServer(ctx); err != nil {
 		return err
 	}

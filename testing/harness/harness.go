@@ -95,27 +95,22 @@ func (f *Fleet) program(ctx context.Context, env []string, args ...string) (stri
 // Publisher builds and signs packages.
 type Publisher struct {
 	fleet *Fleet
-	// PublicKey is the public key that hosts trust, in one line.
-	PublicKey string
-	keyFile   string
+	dir   string
+	// TrustRoot is the digest of the root that hosts pin. It is empty until something is
+	// published.
+	TrustRoot string
 }
 
-// NewPublisher returns a publisher with a new signing key.
-func (f *Fleet) NewPublisher(ctx context.Context, name string) (*Publisher, error) {
-	p := &Publisher{fleet: f, keyFile: filepath.Join(f.Dir, name+".key")}
-	if _, err := f.program(ctx, nil, f.Programs.Muster, "package", "keygen", "--key", p.keyFile, "--no-password"); err != nil {
-		return nil, err
-	}
-	pub, err := os.ReadFile(strings.TrimSuffix(p.keyFile, ".key") + ".pub")
-	if err != nil {
-		return nil, err
-	}
-	lines := strings.Split(strings.TrimSpace(string(pub)), "\n")
-	p.PublicKey = lines[len(lines)-1]
-	return p, nil
+// NewPublisher returns a publisher. It has its keys in a folder of the fleet as soon as it
+// publishes something.
+func (f *Fleet) NewPublisher(name string) *Publisher {
+	return &Publisher{fleet: f, dir: filepath.Join(f.Dir, name)}
 }
 
-// Package builds and signs a package of a version whose muster-agent is the
+// TargetsKey is the file of the key that signs packages.
+func (p *Publisher) TargetsKey() string { return filepath.Join(p.dir, "targets-1.key") }
+
+// Package builds a package of a version whose muster-agent is the
 // given program, with more files as NAME=PATH, and returns the archive.
 func (p *Publisher) Package(ctx context.Context, version, agent string, more ...string) (string, error) {
 	var flags []string
@@ -143,13 +138,10 @@ func (p *Publisher) PackageOf(ctx context.Context, version, agent, watcher strin
 	} else {
 		err = build(archive)
 	}
-	if err != nil {
-		return "", err
-	}
-	return archive, p.Sign(ctx, archive)
+	return archive, err
 }
 
-// Component builds and signs a package of a component that its description (YAML) describes,
+// Component builds a package of a component that its description (YAML) describes,
 // with files as NAME=PATH, and returns the archive.
 func (p *Publisher) Component(ctx context.Context, name, version, description string, files ...string) (string, error) {
 	dir := filepath.Join(p.fleet.Dir, "packages")
@@ -162,25 +154,14 @@ func (p *Publisher) Component(ctx context.Context, name, version, description st
 	for _, file := range files {
 		args = append(args, "--file", file)
 	}
-	if _, err := p.fleet.program(ctx, nil, args...); err != nil {
-		return "", err
-	}
-	return archive, p.Sign(ctx, archive)
+	_, err := p.fleet.program(ctx, nil, args...)
+	return archive, err
 }
 
-// Add moves an archive to the name that hosts ask for, and signs it.
-func (p *Publisher) Add(ctx context.Context, version, archive string) (string, error) {
+// Add moves an archive to the name that hosts ask for.
+func (p *Publisher) Add(version, archive string) (string, error) {
 	named := filepath.Join(p.fleet.Dir, "packages", manifest.ArchiveName(version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
-	if err := errors.Join(os.MkdirAll(filepath.Dir(named), 0o755), os.Rename(archive, named)); err != nil {
-		return "", err
-	}
-	return named, p.Sign(ctx, named)
-}
-
-// Sign writes the signature beside an archive.
-func (p *Publisher) Sign(ctx context.Context, archive string) error {
-	_, err := p.fleet.program(ctx, nil, p.fleet.Programs.Muster, "package", "sign", "--key", p.keyFile, archive)
-	return err
+	return named, errors.Join(os.MkdirAll(filepath.Dir(named), 0o755), os.Rename(archive, named))
 }
 
 // Server is a muster server in a folder of its own. It keeps its ports and its
@@ -428,41 +409,23 @@ func (s *Server) CLI(ctx context.Context, args ...string) (string, error) {
 	return s.fleet.program(ctx, env, append([]string{s.fleet.Programs.Muster}, args...)...)
 }
 
-// Publish makes the server trust a publisher, and pushes archives.
+// Publish pushes archives, and has p sign them. The first time, p gets a root with one key for
+// each role, and the server's.
 func (s *Server) Publish(ctx context.Context, p *Publisher, archives ...string) error {
-	if _, err := s.CLI(ctx, "package", "trust", p.PublicKey); err != nil {
-		return err
+	if p.TrustRoot == "" {
+		out, err := s.CLI(ctx, "package", "keys", "init", "--dir", p.dir, "--no-password", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var made struct {
+			TrustRoot string `json:"trust_root"`
+		}
+		if err := json.Unmarshal([]byte(out), &made); err != nil {
+			return fmt.Errorf("muster package keys init: %w", err)
+		}
+		p.TrustRoot = made.TrustRoot
 	}
-	_, err := s.CLI(ctx, append([]string{"package", "push"}, archives...)...)
-	return err
-}
-
-// Publishers creates a root with one key for each role in a folder of the fleet, and
-// publishes p's archives under it. It returns the key that signs further archives, and the
-// digest that hosts pin.
-func (s *Server) Publishers(ctx context.Context, p *Publisher, archives ...string) (targetsKey, digest string, err error) {
-	// The archives have p's signatures beside them, which a server checks too.
-	if _, err := s.CLI(ctx, "package", "trust", p.PublicKey); err != nil {
-		return "", "", err
-	}
-	dir := filepath.Join(s.fleet.Dir, "release")
-	out, err := s.CLI(ctx, "package", "keys", "init", "--dir", dir, "--no-password", "-o", "json")
-	if err != nil {
-		return "", "", err
-	}
-	var made struct {
-		TrustRoot string `json:"trust_root"`
-	}
-	if err := json.Unmarshal([]byte(out), &made); err != nil {
-		return "", "", fmt.Errorf("muster package keys init: %w", err)
-	}
-	targetsKey = filepath.Join(dir, "targets-1.key")
-	return targetsKey, made.TrustRoot, s.Push(ctx, targetsKey, archives...)
-}
-
-// Push publishes archives, signed by a key of [Server.Publishers].
-func (s *Server) Push(ctx context.Context, targetsKey string, archives ...string) error {
-	_, err := s.CLI(ctx, append([]string{"package", "push", "--targets-key", targetsKey}, archives...)...)
+	_, err := s.CLI(ctx, append([]string{"package", "push", "--targets-key", p.TargetsKey()}, archives...)...)
 	return err
 }
 
@@ -483,9 +446,6 @@ type HostOptions struct {
 	Grace time.Duration
 	// DownloadRate is the limit in bytes per second; zero means none.
 	DownloadRate int64
-	// TrustRoot is the digest of the publishers' root that the host pins; empty means
-	// that it trusts the publisher's key instead.
-	TrustRoot string
 	// Tags are the host's tags at enrolment.
 	Tags []string
 	// Defaults keeps every installed setting except the name.
@@ -579,12 +539,7 @@ func PlaceVersion(ctx context.Context, archive string, system layout.System, ver
 
 // enrollment returns the flags that enrol a host.
 func (o HostOptions) enrollment(s *Server, p *Publisher) []string {
-	flags := []string{"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin}
-	if o.TrustRoot != "" {
-		flags = append(flags, "--trust-root", o.TrustRoot)
-	} else {
-		flags = append(flags, "--trust-key", p.PublicKey)
-	}
+	flags := []string{"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin, "--trust-root", p.TrustRoot}
 	for _, tag := range o.Tags {
 		flags = append(flags, "--tag", tag)
 	}

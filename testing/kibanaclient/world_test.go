@@ -67,10 +67,7 @@ func start(ctx context.Context, dir string) error {
 		return err
 	}
 	fleet.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
-	publisher, err := fleet.NewPublisher(ctx, "publisher")
-	if err != nil {
-		return err
-	}
+	publisher := fleet.NewPublisher("publisher")
 	if fleet.server, err = fleet.StartServer(ctx); err != nil {
 		return err
 	}

@@ -12,8 +12,7 @@ func (f *Fleet) prepare(ctx context.Context) error {
 	if err := f.addPeople(ctx); err != nil {
 		return err
 	}
-	key := object{"public_key": f.publisher.key.Public().String(), "name": "release"}
-	if err := f.post(ctx, "ci", "/api/v1/publisher_keys", key, nil); err != nil {
+	if err := f.publishRoot(ctx); err != nil {
 		return err
 	}
 	if err := f.publish(ctx, "", older, current, broken, newest); err != nil {

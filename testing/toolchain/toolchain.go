@@ -42,7 +42,7 @@ func Root() (string, error) {
 var debianPackages = []struct{ program, name string }{
 	{"chromium", "chromium"},                   // browser tests
 	{"fc-list", "fontconfig"},                  // fonts for them
-	{"minisign", "minisign"},                   // the other implementation of our signatures
+	{"minisign", "minisign"},                   // verifies the signature of a release
 	{"unzip", "unzip"},                         // the other reader of our zip files
 	{"debootstrap", "debootstrap"},             // machines with a real systemd
 	{"systemd-nspawn", "systemd-container"},    // runs them

@@ -148,7 +148,7 @@ func TestCommitCleansUp(t *testing.T) {
 		s.must(disk.Point(quickDisk{}, "test", "data/muster-agent-0.9.0-0a0a0a/"+layout.WatcherLink, layout.Path(s.top, layout.WatcherLink)))
 		write("data/.unpack-muster-agent-1.2.0-dddddd/half", time.Hour)
 		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz", -time.Minute)
-		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz.minisig", -time.Minute)
+		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz.sha512", -time.Minute)
 		write("data/downloads/muster-agent-0.7.0-linux-amd64.tar.gz.part", time.Hour)
 		write("data/downloads/muster-agent-1.2.0-linux-amd64.tar.gz.part", -time.Minute)
 		write("data/downloads/muster-agent-1.1.0-rc.1-linux-amd64.tar.gz", -time.Minute)

@@ -200,8 +200,8 @@ func (m *machine) serves(version string) {
 func (m *machine) enrol(version string) {
 	m.t.Helper()
 	m.run(fmt.Sprintf("muster login --api-key-file /var/lib/muster/first-admin-key --url https://127.0.0.1:%d --ca-pin $(runuser -u muster -- muster ca-pin --data /var/lib/muster)", m.adminPort))
-	m.run("cd /srv && MUSTER_KEY_PASSWORD=a-password-of-a-test muster package keygen --key publisher.key")
-	m.run(fmt.Sprintf("/usr/lib/muster-agent/%s/muster-agent install --prefix /usr --sysconfdir /etc --url https://127.0.0.1:%d --token $(cat /var/lib/muster/first-enrollment-token) --ca-pin $(runuser -u muster -- muster ca-pin --data /var/lib/muster) --trust-key /srv/publisher.pub", version, m.agentsPort))
+	m.run("cd /srv && MUSTER_KEY_PASSWORD=a-password-of-a-test muster package keys init --dir publisher && cd publisher && muster package keys publish 1.root.json")
+	m.run(fmt.Sprintf("/usr/lib/muster-agent/%s/muster-agent install --prefix /usr --sysconfdir /etc --url https://127.0.0.1:%d --token $(cat /var/lib/muster/first-enrollment-token) --ca-pin $(runuser -u muster -- muster ca-pin --data /var/lib/muster) --trust-root /srv/publisher/1.root.json", version, m.agentsPort))
 }
 
 // agent waits until the server lists its only agent with a version and a status.

@@ -14,17 +14,17 @@ var (
 	// ErrExpired: a role's file is too old; see [ExpiredError].
 	ErrExpired = errors.New("has expired")
 	// ErrThreshold: too few of the role's keys have signed; see [ThresholdError].
-	ErrThreshold = errors.New("not enough signatures")
+	ErrThreshold = untrusted("not enough signatures")
 	// ErrRollback: a source offers an older state than this host has seen.
-	ErrRollback = errors.New("is older than what is already trusted")
+	ErrRollback = untrusted("is older than what is already trusted")
 	// ErrUnknownTarget: no publisher signed an archive of that name; see
 	// [UnknownTargetError].
-	ErrUnknownTarget = errors.New("is not among the signed packages")
+	ErrUnknownTarget = untrusted("is not among the signed packages")
 	// ErrMismatch: length, hash or version is not what the signed file that
 	// names it says.
-	ErrMismatch = errors.New("is not what was signed")
+	ErrMismatch = untrusted("is not what was signed")
 	// ErrMalformed: the file is not a valid file of its role, whoever signed it.
-	ErrMalformed = errors.New("is not valid")
+	ErrMalformed = untrusted("is not valid")
 	// ErrTooLong: a source sent more bytes than the file may have.
 	ErrTooLong = errors.New("is too long")
 	// ErrNotServed: the source has no such file.
@@ -36,6 +36,14 @@ var (
 	// ErrNotSigner: the key does not belong to the role.
 	ErrNotSigner = errors.New("key does not sign this file")
 )
+
+// untrusted returns an error that is [trust.ErrUntrusted] too.
+func untrusted(text string) error { return &untrustedError{text} }
+
+type untrustedError struct{ text string }
+
+func (e *untrustedError) Error() string        { return e.text }
+func (e *untrustedError) Is(target error) bool { return target == trust.ErrUntrusted }
 
 // ExpiredError names the role that expired and who can renew it.
 type ExpiredError struct {
@@ -70,7 +78,9 @@ type ThresholdError struct{ Progress }
 
 func (e *ThresholdError) Error() string { return e.String() }
 
-func (e *ThresholdError) Is(target error) bool { return target == ErrThreshold }
+func (e *ThresholdError) Is(target error) bool {
+	return target == ErrThreshold || target == trust.ErrUntrusted
+}
 
 // UnknownTargetError lists the versions that are signed instead.
 type UnknownTargetError struct {
@@ -88,10 +98,12 @@ func (e *UnknownTargetError) Error() string {
 			what += fmt.Sprintf(" and %d older", n-enough)
 		}
 	}
-	return fmt.Sprintf("%s %s: %s; the publishers must sign it and publish their targets file", e.FileName, ErrUnknownTarget, what)
+	return fmt.Sprintf("%s %s: %s; the publishers must sign it and publish their targets file, as `muster package push --targets-key KEY` does", e.FileName, ErrUnknownTarget, what)
 }
 
-func (e *UnknownTargetError) Is(target error) bool { return target == ErrUnknownTarget }
+func (e *UnknownTargetError) Is(target error) bool {
+	return target == ErrUnknownTarget || target == trust.ErrUntrusted
+}
 
 func number(version int64) string { return fmt.Sprintf("version %d", version) }
 

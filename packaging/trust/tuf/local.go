@@ -126,8 +126,7 @@ func Pin(d disk.Disk, dir string, root []byte) error {
 	return disk.WriteFile(d, opPin, path, root, 0o600)
 }
 
-// Pinned reports whether a root is pinned in dir. A host with a pinned root does
-// not use its minisign keys.
+// Pinned reports whether a root is pinned in dir.
 func Pinned(d disk.Disk, dir string) (bool, error) {
 	_, err := d.Lstat(opPin, filepath.Join(dir, pinnedFile))
 	if errors.Is(err, fs.ErrNotExist) {

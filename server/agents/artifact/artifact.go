@@ -1,7 +1,7 @@
-// Package artifact stores published packages: it accepts signed archives, verifies them
-// before anybody can download them, and serves them to agents. Its checks spare
-// operators a failed rollout. They do not protect hosts, which trust only the publisher
-// keys pinned at enrolment.
+// Package artifact stores published packages: it accepts archives, checks them before
+// anybody can download them, and serves them to agents. Its checks spare operators a failed
+// rollout. They do not protect hosts, which trust only the publishers' root pinned at
+// enrolment.
 package artifact
 
 import (
@@ -27,7 +27,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -79,19 +78,15 @@ type Trust interface {
 const maxServed = 100
 
 // Push publishes an archive under its file name, completely or not at all.
-func (s *Service) Push(ctx context.Context, file string, signature []byte, body io.Reader, actor string) (fleet.Package, error) {
+func (s *Service) Push(ctx context.Context, file string, body io.Reader, actor string) (fleet.Package, error) {
 	if err := checkName(file); err != nil {
 		return fleet.Package{}, err
 	}
-	if err := s.checkSigned(ctx, signature); err != nil {
+	if err := s.checkRooted(ctx); err != nil {
 		return fleet.Package{}, err
 	}
-	keyring, err := s.keyring(ctx)
-	if err != nil {
-		return fleet.Package{}, err
-	}
-	return s.push(ctx, fleet.Package{File: file, Signature: signature}, body, actor, func(path string, p *fleet.Package) error {
-		return s.verify(ctx, keyring, path, p)
+	return s.push(ctx, fleet.Package{File: file}, body, actor, func(path string, p *fleet.Package) error {
+		return s.verify(ctx, path, p)
 	})
 }
 
@@ -156,11 +151,8 @@ type pushed struct {
 	Component string `json:"component,omitempty"`
 }
 
-// checkSigned refuses a package without a signature before its bytes are sent.
-func (s *Service) checkSigned(ctx context.Context, signature []byte) error {
-	if len(signature) > 0 {
-		return nil
-	}
+// checkRooted refuses a package that no host could trust before its bytes are sent.
+func (s *Service) checkRooted(ctx context.Context) error {
 	rooted := false
 	if s.Trust != nil {
 		var err error
@@ -171,7 +163,7 @@ func (s *Service) checkSigned(ctx context.Context, signature []byte) error {
 	if rooted {
 		return nil
 	}
-	return fleet.FieldError("header.Muster-Signature", "want the .minisig file in base64: make one with `muster package sign`, or publish a root with `muster package keys publish` and sign targets instead")
+	return fleet.Errorf(fleet.Invalid, "the publishers have no root here yet, so that no host would install the package: publish one with `muster package keys publish`, or push with --targets-key, which does")
 }
 
 // pushAgain handles the push of a name that is already published.
@@ -185,16 +177,12 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	if err := s.share(ctx, old); err != nil { // as may the store's bytes
 		return fleet.Package{}, err
 	}
-	// A new signature, as after a change of publisher keys: hosts that trust only the
-	// new key need it.
-	switch {
-	case len(p.Signature) > 0 && !bytes.Equal(old.Signature, p.Signature):
-		old.Signature, old.KeyID = p.Signature, p.KeyID
-	case !bytes.Equal(old.OpenPGP, p.OpenPGP):
-		old.OpenPGP, old.KeyID = p.OpenPGP, p.KeyID
-	default:
+	if bytes.Equal(old.OpenPGP, p.OpenPGP) {
 		return old, nil
 	}
+	// A new signature, as after a change of Elastic's keys: hosts that trust only the new
+	// key need it.
+	old.OpenPGP, old.KeyID = p.OpenPGP, p.KeyID
 	if _, err := s.Store.Packages().Update(ctx, old); err != nil {
 		return fleet.Package{}, err
 	}
@@ -281,26 +269,8 @@ func (s *sender) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// verify checks signature, manifest and name, and completes p.
-func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string, p *fleet.Package) error {
-	f, err := s.Disk.OpenFile("push", path, os.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var statement trust.Statement
-	if len(p.Signature) > 0 {
-		statement, err = keyring.Verify(p.File, f, p.Signature)
-	}
-	switch {
-	case errors.Is(err, trust.ErrNoKeys):
-		return fleet.Errorf(fleet.Invalid, "the server knows no publisher key yet: add yours with `muster package trust KEY.pub`")
-	case errors.Is(err, trust.ErrUntrustedKey):
-		return fleet.Errorf(fleet.Invalid, "%w: add the key with `muster package trust KEY.pub` if it is yours", err)
-	case err != nil:
-		return fleet.Errorf(fleet.Invalid, "%w", err)
-	}
-	p.KeyID = statement.KeyID
+// verify checks manifest and name, and completes p.
+func (s *Service) verify(ctx context.Context, path string, p *fleet.Package) error {
 	contents, err := install.InspectOn(ctx, s.Disk, path)
 	if err != nil {
 		return fleet.Errorf(fleet.Invalid, "%s: %w", p.File, err)
@@ -372,9 +342,8 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 	return nil
 }
 
-// Serve responds to a GET or HEAD of a package, with ranges, or of its signature.
-func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
-	file, isSignature := strings.CutSuffix(name, trust.SignatureSuffix)
+// Serve responds to a GET or HEAD of a package, with ranges.
+func (s *Service) Serve(w http.ResponseWriter, r *http.Request, file string) error {
 	p, err := s.published(r.Context(), file)
 	if err == nil && p.Maker != fleet.MakerMuster {
 		err = fleet.Errorf(fleet.NotFound, "%s is a package of Elastic's, which has a path of its own", file)
@@ -384,14 +353,6 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) err
 			err = fleet.Errorf(fleet.NotFound, "no package %s is published: publish it with `muster package push`", file)
 		}
 		return err
-	}
-	if isSignature && len(p.Signature) == 0 {
-		return fleet.Errorf(fleet.NotFound, "%s has no signature of its own: hosts that trust the publishers' root need none, others cannot install it", file)
-	}
-	if isSignature {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write(p.Signature)
-		return nil
 	}
 	return s.serveBytes(w, r, p)
 }
@@ -430,7 +391,8 @@ func (s *Service) published(ctx context.Context, file string) (p fleet.Package, 
 	return p, nil
 }
 
-// AddKey registers a publisher key. Packages signed by it are accepted from now on.
+// AddKey registers an OpenPGP key of Elastic's. Elastic's packages signed by it are accepted
+// from now on.
 func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.PublisherKey, error) {
 	k, err := parseKey(text)
 	if err != nil {
@@ -460,25 +422,17 @@ func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.P
 	return k, nil
 }
 
-// parseKey parses a minisign key, or an OpenPGP key of Elastic's packages.
 func parseKey(text string) (fleet.PublisherKey, error) {
-	if isOpenPGP(text) {
-		e, err := parseOpenPGP(text)
-		if err != nil {
-			return fleet.PublisherKey{}, err
-		}
-		block, err := armored(openpgp.EntityList{e})
-		return fleet.PublisherKey{ID: e.PrimaryKey.KeyIdString(), PublicKey: string(block), Maker: fleet.MakerElastic}, err
-	}
-	key, err := trust.ParsePublicKey(text)
+	e, err := parseOpenPGP(text)
 	if err != nil {
 		return fleet.PublisherKey{}, err
 	}
-	return fleet.PublisherKey{ID: key.ID(), PublicKey: key.String()}, nil
+	block, err := armored(openpgp.EntityList{e})
+	return fleet.PublisherKey{ID: e.PrimaryKey.KeyIdString(), PublicKey: string(block)}, err
 }
 
 // RemoveKey removes a publisher key. Packages signed by it are refused from now on; those
-// that are published stay, and hosts that trust the key trust it still.
+// that are published stay.
 func (s *Service) RemoveKey(ctx context.Context, id, actor string) error {
 	k, err := s.Store.PublisherKeys().Get(ctx, id)
 	if err != nil {
@@ -505,20 +459,6 @@ func (s *Service) PublisherKeys(ctx context.Context) ([]fleet.PublisherKey, erro
 func (s *Service) Packages(ctx context.Context) ([]fleet.Package, error) {
 	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
 	return packages, err
-}
-
-func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
-	keys, err := s.PublisherKeys(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var texts []string
-	for _, k := range keys {
-		if k.Maker == fleet.MakerMuster {
-			texts = append(texts, k.PublicKey)
-		}
-	}
-	return trust.ParseKeyring(texts)
 }
 
 func checkName(file string) error {

@@ -2,9 +2,8 @@ package artifact_test
 
 import (
 	"bytes"
-	"crypto/rand"
+	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,7 +24,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agents/artifact"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -33,52 +31,40 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/store/storehealth"
+	"github.com/muster-fleet/muster/testing/elasticagent"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-// world is a server that trusts one publisher.
+// world is a server whose publishers have a root.
 type world struct {
 	t       *testing.T
 	store   *sqlite.Store
 	disk    *fullDisk
 	service *artifact.Service
-	key     trust.PrivateKey
 }
+
+// rooted is the trust of a server with a root, or without one.
+type rooted bool
+
+func (r rooted) HasRoot(context.Context) (bool, error)            { return bool(r), nil }
+func (rooted) SetWithheld(context.Context, []fleet.Package) error { return nil }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	log := slog.New(slog.DiscardHandler)
-	w := &world{t: t, store: s, disk: &fullDisk{}, key: newKey(t)}
+	w := &world{t: t, store: s, disk: &fullDisk{}}
 	w.service = &artifact.Service{
-		Dir: filepath.Join(t.TempDir(), "packages"), Disk: w.disk, Store: s, Health: &storehealth.Monitor{}, Log: log,
+		Dir: filepath.Join(t.TempDir(), "packages"), Disk: w.disk, Store: s, Health: &storehealth.Monitor{}, Log: log, Trust: rooted(true),
 		Events: &event.Stream{Store: s.Events(), Log: log},
 	}
-	w.trust(w.key)
 	return w
 }
 
-func newKey(t *testing.T) trust.PrivateKey {
-	t.Helper()
-	_, key, err := trust.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func (w *world) trust(k trust.PrivateKey) {
-	w.t.Helper()
-	if _, err := w.service.AddKey(w.t.Context(), k.Public().String(), "release", "ann"); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// parcel is an archive with its signature.
+// parcel is an archive.
 type parcel struct {
-	name      string
-	body      []byte
-	signature []byte
+	name string
+	body []byte
 }
 
 // build returns a real package; different content yields different bytes.
@@ -89,7 +75,7 @@ func (w *world) build(version, content string) parcel {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho "+content+"\n"), 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	return w.read(fakepkg.Signed(w.t, dir, w.key, build.Spec{
+	return w.read(fakepkg.Build(w.t, dir, build.Spec{
 		Manifest: manifest.Package{Version: version, OS: "linux", Arch: "amd64"},
 		Files:    []build.File{{Name: "muster-agent", Path: program}, {Name: "muster-watcher", Path: program}},
 	}))
@@ -101,26 +87,11 @@ func (w *world) read(archive string) parcel {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return parcel{filepath.Base(archive), body, signature}
-}
-
-// signed returns p with a signature of its bytes, whatever they are.
-func (w *world) signed(p parcel, k trust.PrivateKey) parcel {
-	w.t.Helper()
-	signature, err := k.Sign(p.name, bytes.NewReader(p.body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p.signature = signature
-	return p
+	return parcel{filepath.Base(archive), body}
 }
 
 func (w *world) push(p parcel) (fleet.Package, error) {
-	return w.service.Push(w.t.Context(), p.name, p.signature, bytes.NewReader(p.body), "ann")
+	return w.service.Push(w.t.Context(), p.name, bytes.NewReader(p.body), "ann")
 }
 
 func (w *world) pushed(p parcel) fleet.Package {
@@ -212,7 +183,7 @@ func TestPushPublishesPackage(t *testing.T) {
 	p := w.pushed(in)
 	sum := sha256.Sum256(in.body)
 	if p.File != in.name || p.Version != "1.1.0" || p.OS != "linux" || p.Arch != "amd64" || p.Size != int64(len(in.body)) ||
-		p.SHA256 != hex.EncodeToString(sum[:]) || p.KeyID != w.key.Public().ID() || p.PushedBy != "ann" || len(p.Hash) < 6 {
+		p.SHA256 != hex.EncodeToString(sum[:]) || p.PushedBy != "ann" || len(p.Hash) < 6 {
 		t.Errorf("record is %+v", p)
 	}
 	w.holds(p)
@@ -238,7 +209,6 @@ func (w *world) snapshot(version string) parcel {
 	pkg := fakepkg.Describe(version + "-SNAPSHOT")
 	dir := w.t.TempDir()
 	path := fakepkg.Write(w.t, dir, manifest.ArchiveName(version+"-SNAPSHOT", "linux", "amd64", build.Zip), fakepkg.Sound(w.t, pkg))
-	fakepkg.Sign(w.t, path, w.key)
 	return w.read(path)
 }
 
@@ -255,23 +225,6 @@ func TestPushRestoresLostBytes(t *testing.T) {
 	w.holds(p)
 }
 
-func TestPushWithNewSignatureUpdatesKey(t *testing.T) {
-	w := newWorld(t)
-	in := w.build("1.1.0", "better")
-	w.pushed(in)
-	next := newKey(t)
-	w.trust(next)
-	w.trust(next) // adding a key twice is harmless
-	resigned := w.signed(in, next)
-	if p := w.pushed(resigned); p.KeyID != next.Public().ID() {
-		t.Errorf("after a new signature the record names key %s", p.KeyID)
-	}
-	rec, err := w.serve(http.MethodGet, in.name+trust.SignatureSuffix, nil)
-	if err != nil || !bytes.Equal(rec.Body.Bytes(), resigned.signature) {
-		t.Errorf("hosts get the signature %q, %v", rec.Body, err)
-	}
-}
-
 func TestPushReadsPlatformOfLegacyPackageFromProgram(t *testing.T) {
 	w := newWorld(t)
 	described := fakepkg.DescribeLegacy("1.1.0")
@@ -285,7 +238,6 @@ func TestPushReadsPlatformOfLegacyPackageFromProgram(t *testing.T) {
 		}
 		name := manifest.ArchiveName("1.1.0", "linux", "arm64", build.TarGz)
 		path := fakepkg.Write(t, dir, name, fakepkg.Legacy(t, described, agentFile, watcherFile))
-		fakepkg.Sign(t, path, w.key)
 		return w.read(path)
 	}
 	_, err := w.push(legacy("#!/bin/sh\n"))
@@ -303,25 +255,17 @@ func TestPushRefusesInvalidPackages(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
 	old := w.build("1.0.0", "old")
-	stranger := newKey(t)
-	cut := parcel{name: in.name, body: in.body[:len(in.body)/2]}
-	flipped := slices.Clone(in.body)
-	flipped[len(flipped)/2] ^= 1
+	cut := parcel{in.name, in.body[:len(in.body)/2]}
 	for _, c := range []struct {
 		name string
 		p    parcel
 		kind fleet.Kind
 		says string
 	}{
-		{"unsigned", parcel{name: in.name, body: in.body}, fleet.Invalid, trust.SignatureSuffix},
-		{"signed by a stranger", w.signed(in, stranger), fleet.Invalid, "muster package trust"},
-		{"changed after it was signed", parcel{in.name, flipped, in.signature}, fleet.Invalid, "was changed"},
-		{"cut after it was signed", parcel{in.name, cut.body, in.signature}, fleet.Invalid, "was changed"},
-		{"cut before it was signed", w.signed(cut, w.key), fleet.Invalid, in.name},
-		{"an old package under a new name", parcel{in.name, old.body, old.signature}, fleet.Invalid, "it was made for " + old.name},
-		{"an old package signed for a new name", w.signed(parcel{name: in.name, body: old.body}, w.key), fleet.Invalid, "by its manifest the package is " + old.name},
-		{"no archive", w.signed(parcel{name: in.name, body: []byte("hello")}, w.key), fleet.Invalid, "neither a tar.gz nor a zip"},
-		{"empty", parcel{name: in.name, signature: in.signature}, fleet.Invalid, "is empty"},
+		{"cut", cut, fleet.Invalid, in.name},
+		{"an old package under a new name", parcel{in.name, old.body}, fleet.Invalid, "by its manifest the package is " + old.name},
+		{"no archive", parcel{name: in.name, body: []byte("hello")}, fleet.Invalid, "neither a tar.gz nor a zip"},
+		{"empty", parcel{name: in.name}, fleet.Invalid, "is empty"},
 		{"no package's name", parcel{name: "agent.tar.gz"}, fleet.Invalid, "path.file"},
 		{"a name that leads out", parcel{name: "../muster-agent-1.tar.gz"}, fleet.Invalid, "path.file"},
 		{"another format", parcel{name: "muster-agent-1.1.0-linux-amd64.rpm"}, fleet.Invalid, "path.file"},
@@ -341,7 +285,6 @@ func TestPushRefusesInvalidPackages(t *testing.T) {
 			name = manifest.ArchiveName("1.1.0", "linux", "amd64", build.Zip)
 		}
 		path := fakepkg.Write(t, t.TempDir(), name, e.Entries)
-		fakepkg.Sign(t, path, w.key)
 		if _, err := w.push(w.read(path)); fleet.KindOf(err) != fleet.Invalid || err == nil || !strings.Contains(err.Error(), e.Why) {
 			t.Errorf("%s: error is %v, want %q", e.Name, err, e.Why)
 		}
@@ -354,52 +297,32 @@ func TestPushRefusesInvalidPackages(t *testing.T) {
 
 func TestPushWithoutPublisherKeyIsRefused(t *testing.T) {
 	w := newWorld(t)
-	if err := w.store.PublisherKeys().Delete(t.Context(), w.key.Public().ID()); err != nil {
-		t.Fatal(err)
-	}
+	w.service.Trust = rooted(false)
 	_, err := w.push(w.build("1.1.0", "better"))
-	w.wantKind(err, fleet.Invalid, "muster package trust")
+	w.wantKind(err, fleet.Invalid, "muster package keys publish")
 	_, err = w.service.AddKey(t.Context(), "not a key", "", "ann")
 	w.wantKind(err, fleet.Invalid, "body.public_key")
-	_, err = w.service.AddKey(t.Context(), base64.StdEncoding.EncodeToString(append([]byte("Ed12345678"), make([]byte, 32)...)), "", "ann")
-	w.wantKind(err, fleet.Invalid, "body.public_key]: public key RWQ")
 	w.holds()
 }
 
-func TestRemovedPublisherKeySignsNoMore(t *testing.T) {
+func TestPublisherKeysAreAddedAndRemovedOnce(t *testing.T) {
 	w := newWorld(t)
-	published := w.pushed(w.build("1.1.0", "better"))
-	id := w.key.Public().ID()
-	other, _, err := trust.GenerateKey(nil)
-	if err != nil {
+	text := elasticagent.NewPublisher(t).PublicKey
+	k, err := w.service.AddKey(t.Context(), text, "Elastic", "ann")
+	if err != nil || len(k.ID) != 16 {
+		t.Fatalf("the key is %+v, %v", k, err)
+	}
+	if again, err := w.service.AddKey(t.Context(), text, "twice", "eve"); err != nil || again.Name != "Elastic" {
+		t.Errorf("added twice it is %+v, %v", again, err)
+	}
+	if err := w.service.RemoveKey(t.Context(), k.ID, "ann"); err != nil {
 		t.Fatal(err)
 	}
-	// The same id and another key: the id stands in the key's text, before the key.
-	raw, own := decoded(t, other.String()), decoded(t, w.key.Public().String())
-	copy(raw[2:10], own[2:10])
-	_, err = w.service.AddKey(t.Context(), base64.StdEncoding.EncodeToString(raw), "double", "eve")
-	w.wantKind(err, fleet.Conflict, "another key has the id "+id)
-
-	if err := w.service.RemoveKey(t.Context(), id, "ann"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = w.push(w.build("1.2.0", "best"))
-	w.wantKind(err, fleet.Invalid, "muster package trust")
-	w.wantKind(w.service.RemoveKey(t.Context(), id, "ann"), fleet.NotFound, id)
-	w.holds(published) // what was published before stays
-	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Subject: id, Limit: 9})
+	w.wantKind(w.service.RemoveKey(t.Context(), k.ID, "ann"), fleet.NotFound, k.ID)
+	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Subject: k.ID, Limit: 9})
 	if err != nil || len(entries) != 2 || entries[0].Verb != "publisher_key.remove" || entries[0].Actor != "ann" {
 		t.Errorf("the audit trail has %+v, %v", entries, err)
 	}
-}
-
-func decoded(t *testing.T, key string) []byte {
-	t.Helper()
-	raw, err := base64.StdEncoding.DecodeString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
 }
 
 func TestFailedPushLeavesNothing(t *testing.T) {
@@ -430,7 +353,7 @@ func TestFailedPushLeavesNothing(t *testing.T) {
 			if c.body != nil {
 				body = c.body(in.body)
 			}
-			_, err := w.service.Push(t.Context(), in.name, in.signature, body, "ann")
+			_, err := w.service.Push(t.Context(), in.name, body, "ann")
 			w.wantKind(err, c.kind, c.says)
 			w.holds()
 			*w.disk, w.service.MaxSize = fullDisk{}, 0
@@ -514,11 +437,7 @@ func TestServePackageWithRanges(t *testing.T) {
 			}
 		})
 	}
-	rec, err := w.serve(http.MethodGet, in.name+trust.SignatureSuffix, nil)
-	if err != nil || !bytes.Equal(rec.Body.Bytes(), in.signature) {
-		t.Errorf("signature is %q, %v", rec.Body, err)
-	}
-	for _, name := range []string{"muster-agent-9.9.9-linux-amd64.tar.gz", "../muster.db", "", trust.SignatureSuffix, p.SHA256} {
+	for _, name := range []string{"muster-agent-9.9.9-linux-amd64.tar.gz", "../muster.db", "", in.name + ".minisig", p.SHA256} {
 		_, err := w.serve(http.MethodGet, name, nil)
 		w.wantKind(err, fleet.NotFound, "no package")
 	}
@@ -532,10 +451,8 @@ func TestDeletedPackageIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.holds()
-	for _, name := range []string{p.File, p.File + trust.SignatureSuffix} {
-		_, err := w.serve(http.MethodGet, name, nil)
-		w.wantKind(err, fleet.NotFound, "muster package push")
-	}
+	_, err := w.serve(http.MethodGet, p.File, nil)
+	w.wantKind(err, fleet.NotFound, "muster package push")
 	w.wantKind(w.service.Delete(t.Context(), p.File, "ann"), fleet.NotFound, p.File)
 	w.holds(w.pushed(w.build("1.1.0", "fixed"))) // the name is free for other bytes
 }
@@ -551,7 +468,7 @@ func TestConcurrentPushesOfOneNamePublishOne(t *testing.T) {
 	outcomes := make(chan outcome)
 	for _, in := range []parcel{same, same, other} {
 		go func() {
-			p, err := w.service.Push(t.Context(), in.name, in.signature, iotest.OneByteReader(bytes.NewReader(in.body)), "ann")
+			p, err := w.service.Push(t.Context(), in.name, iotest.OneByteReader(bytes.NewReader(in.body)), "ann")
 			outcomes <- outcome{p, err}
 		}()
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
@@ -18,7 +17,7 @@ func (w *world) component(name, version string) parcel {
 	c := fakepkg.Component(name)
 	c.ServerFiles = []string{"/etc/" + name + "/"}
 	c.Migrations = []manifest.Migration{{Version: "1.1.0", Up: manifest.Hook{Exec: []string{"/bin/true"}}}}
-	return w.read(fakepkg.SignedComponent(w.t, w.t.TempDir(), w.key, c, version, files))
+	return w.read(fakepkg.BuildComponent(w.t, w.t.TempDir(), c, version, files))
 }
 
 func TestComponentPackageIsPushedServedAndWithdrawn(t *testing.T) {
@@ -32,9 +31,6 @@ func TestComponentPackageIsPushedServedAndWithdrawn(t *testing.T) {
 		t.Errorf("the agent's record is %+v", p)
 	}
 	second.serves(web)
-	if rec, err := second.serve(http.MethodGet, web.name+trust.SignatureSuffix, nil); err != nil || rec.Body.String() != string(web.signature) {
-		t.Errorf("hosts get the signature %q, %v", rec.Body, err)
-	}
 	if err := second.service.Delete(t.Context(), web.name, "ann"); err != nil {
 		t.Fatal(err)
 	}
@@ -54,16 +50,13 @@ func TestPackageOfAnotherComponentUnderANameIsRefused(t *testing.T) {
 			if as.name == other.name {
 				continue
 			}
-			_, err := w.push(parcel{as.name, other.body, other.signature})
-			w.wantKind(err, fleet.Invalid, "it was made for "+other.name)
-			_, err = w.push(w.signed(parcel{name: as.name, body: other.body}, w.key))
+			_, err := w.push(parcel{as.name, other.body})
 			w.wantKind(err, fleet.Invalid, "by its manifest the package is "+other.name)
 		}
 	}
 	evil := fakepkg.EvilComponentPackages(t, "1.1.0")
 	for _, e := range evil {
 		path := fakepkg.Write(t, t.TempDir(), manifest.ComponentArchiveName("web", "1.1.0", "linux", "amd64", "tar.gz"), e.Entries)
-		fakepkg.Sign(t, path, w.key)
 		_, err := w.push(w.read(path))
 		w.wantKind(err, fleet.Invalid, e.Why)
 	}

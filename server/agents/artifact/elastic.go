@@ -201,9 +201,6 @@ func (s *Service) openPGPKeys(ctx context.Context) (openpgp.EntityList, error) {
 	}
 	var keys openpgp.EntityList
 	for _, k := range list {
-		if k.Maker != fleet.MakerElastic {
-			continue
-		}
 		e, err := parseOpenPGP(k.PublicKey)
 		if err != nil {
 			return nil, fmt.Errorf("publisher key %s: %w", k.ID, err)
@@ -212,9 +209,6 @@ func (s *Service) openPGPKeys(ctx context.Context) (openpgp.EntityList, error) {
 	}
 	return keys, nil
 }
-
-// isOpenPGP reports whether a publisher key is meant as one of OpenPGP.
-func isOpenPGP(text string) bool { return strings.Contains(text, "-----BEGIN PGP ") }
 
 // parseOpenPGP parses one armored public key.
 func parseOpenPGP(text string) (*openpgp.Entity, error) {

@@ -140,9 +140,9 @@ func servers(t *testing.T) (first, second *world, d *memoryData) {
 	d = &memoryData{content: map[string][]byte{}, written: map[string]time.Time{}}
 	both := dataStore{first.store, d}
 	first.service.Store = both
-	second = &world{t: t, store: first.store, disk: &fullDisk{}, key: first.key}
+	second = &world{t: t, store: first.store, disk: &fullDisk{}}
 	second.service = &artifact.Service{
-		Dir: filepath.Join(t.TempDir(), "packages"), Disk: second.disk, Store: both, Health: &storehealth.Monitor{}, Log: first.service.Log,
+		Dir: filepath.Join(t.TempDir(), "packages"), Disk: second.disk, Store: both, Health: &storehealth.Monitor{}, Log: first.service.Log, Trust: rooted(true),
 		Events: &event.Stream{Store: first.store.Events(), Log: first.service.Log},
 	}
 	return first, second, d

@@ -2,6 +2,7 @@ package enrollment
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -27,15 +28,13 @@ type Access struct {
 	AgentURL, CAPin string
 	// CA is the certificate with the pin, in PEM.
 	CA []byte
-	// TrustRoot is the digest of the publishers' root, empty if none is published. A host with
-	// a root trusts no single key.
-	TrustRoot     string
-	PublisherKeys []string
+	// TrustRoot is the digest of the publishers' root, empty if none is published.
+	TrustRoot string
 }
 
 // Trusted reports whether there is anything that a host can trust. Otherwise it would refuse
 // every upgrade.
-func (a Access) Trusted() bool { return a.TrustRoot != "" || len(a.PublisherKeys) > 0 }
+func (a Access) Trusted() bool { return a.TrustRoot != "" }
 
 // Install returns the command that installs and enrols the agent of an unpacked package, without
 // its token; see WithToken.
@@ -45,18 +44,8 @@ func (a Access) Install() string { return "muster-agent " + a.install(shell) }
 func WithToken(command string) string { return tokenVariable + `="` + TokenWord + `" ` + command }
 
 func (a Access) install(quote quoter) string {
-	args := []string{"install", "--url", quote(a.AgentURL), "--ca-pin", a.CAPin}
-	switch {
-	case a.TrustRoot != "":
-		args = append(args, "--trust-root", a.TrustRoot)
-	case len(a.PublisherKeys) > 0:
-		for _, key := range a.PublisherKeys {
-			args = append(args, "--trust-key", quote(key))
-		}
-	default:
-		args = append(args, "--trust-root", "<digest of the publishers' root>")
-	}
-	return strings.Join(args, " ")
+	root := cmp.Or(a.TrustRoot, "<digest of the publishers' root>")
+	return strings.Join([]string{"install", "--url", quote(a.AgentURL), "--ca-pin", a.CAPin, "--trust-root", root}, " ")
 }
 
 // Command returns one line that downloads the newest agent for a platform, installs and enrols

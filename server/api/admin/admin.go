@@ -465,16 +465,6 @@ func (h *Handlers) server(c *gin.Context) error {
 func (h *Handlers) described(ctx context.Context) (adminapi.Server, error) {
 	s := h.Server
 	s.Now = h.Now.UTC()
-	keys, err := h.Artifacts.PublisherKeys(ctx)
-	if err != nil {
-		return s, err
-	}
-	s.PublisherKeys = []string{}
-	for _, k := range keys {
-		if k.Maker == fleet.MakerMuster {
-			s.PublisherKeys = append(s.PublisherKeys, k.PublicKey)
-		}
-	}
 	view, err := h.Trust.View(ctx)
 	if err != nil {
 		return s, err

@@ -22,7 +22,7 @@ func (h *Handlers) enrollmentCommands(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	access := enrollment.Access{AgentURL: s.AgentUrl, CAPin: s.CaPin, CA: h.CA, TrustRoot: deref(s.TrustRoot), PublisherKeys: s.PublisherKeys}
+	access := enrollment.Access{AgentURL: s.AgentUrl, CAPin: s.CaPin, CA: h.CA, TrustRoot: deref(s.TrustRoot)}
 	out := adminapi.EnrollmentCommands{TokenWord: enrollment.TokenWord, Install: access.Install(), Items: []adminapi.EnrollmentCommand{}}
 	for _, platform := range enrollment.Platforms {
 		item := adminapi.EnrollmentCommand{Platform: platform}

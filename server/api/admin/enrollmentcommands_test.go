@@ -29,19 +29,17 @@ func TestEachPlatformHasACommandOrAReason(t *testing.T) {
 	p := s.Publisher()
 	p.Publish("1.0.0", "1.1.0")
 	c := read()["linux-amd64"]
-	if c.Problem != nil || *c.File != "muster-agent-1.1.0-linux-amd64.tar.gz" || !strings.Contains(*c.Command, "--trust-key "+p.Key.Public().String()) || strings.Contains(*c.Command, s.Token) {
+	if c.Problem != nil || *c.File != "muster-agent-1.1.0-linux-amd64.tar.gz" || !strings.Contains(*c.Command, "--trust-root "+tuf.Digest(p.Root)) || strings.Contains(*c.Command, s.Token) {
 		t.Errorf("with a package: %+v", c)
 	}
 	if c := read()["windows-amd64"]; c.Command != nil {
 		t.Errorf("no package is for Windows: %+v", c)
 	}
 
-	// With a root, that is what hosts trust, and they accept only what its targets name.
-	root, targets := signedFor(t, s)
-	answered[map[string]any](t, s.Admin(http.MethodPost, "/api/v1/trust/files", map[string]any{"files": [][]byte{root, targets}}))
-	p.Publish("1.2.0")
+	// Hosts accept only what the targets name.
+	s.Upload(p.Archive(t.TempDir(), "1.2.0"))
 	c = read()["linux-amd64"]
-	if c.Command == nil || *c.File != "muster-agent-1.1.0-linux-amd64.tar.gz" || !strings.Contains(*c.Command, "--trust-root "+tuf.Digest(root)) || strings.Contains(*c.Command, "--trust-key") {
-		t.Errorf("with a root: %+v", c)
+	if c.Command == nil || *c.File != "muster-agent-1.1.0-linux-amd64.tar.gz" {
+		t.Errorf("with a package that is not signed: %+v", c)
 	}
 }

@@ -61,10 +61,7 @@ const pushTimeout = 2 * time.Hour
 
 func (h *Handlers) pushPackage(c *gin.Context) error {
 	file := c.Param("file")
-	signature, err := base64.StdEncoding.DecodeString(c.GetHeader("Muster-Signature"))
-	if err != nil {
-		return fleet.FieldError("header.Muster-Signature", "is not base64: send the .minisig file in base64, or omit the header: %w", err)
-	}
+	var err error
 	proof := artifact.ElasticProof{SHA512: c.GetHeader("Muster-Sha512")}
 	if proof.OpenPGP, err = base64.StdEncoding.DecodeString(c.GetHeader("Muster-Openpgp-Signature")); err != nil {
 		return fleet.FieldError("header.Muster-Openpgp-Signature", "is not base64: send the .asc file in base64: %w", err)
@@ -77,7 +74,7 @@ func (h *Handlers) pushPackage(c *gin.Context) error {
 	if artifact.IsElastic(file) {
 		p, err = h.Artifacts.PushElastic(c.Request.Context(), file, proof, body, actor(c))
 	} else {
-		p, err = h.Artifacts.Push(c.Request.Context(), file, signature, body, actor(c))
+		p, err = h.Artifacts.Push(c.Request.Context(), file, body, actor(c))
 	}
 	if err != nil {
 		return err
@@ -95,7 +92,7 @@ func (h *Handlers) deletePackage(c *gin.Context) error {
 }
 
 func renderPublisherKey(k fleet.PublisherKey) adminapi.PublisherKey {
-	return adminapi.PublisherKey{Id: k.ID, PublicKey: k.PublicKey, Name: k.Name, AddedAt: k.AddedAt, AddedBy: ptr(k.AddedBy), Maker: (*adminapi.Maker)(ptr(string(k.Maker)))}
+	return adminapi.PublisherKey{Id: k.ID, PublicKey: k.PublicKey, Name: k.Name, AddedAt: k.AddedAt, AddedBy: ptr(k.AddedBy)}
 }
 
 func (h *Handlers) listPublisherKeys(c *gin.Context) error {

@@ -1,94 +1,34 @@
 package admin_test
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/fakepkg"
 )
-
-// signedFor returns a first root for the server, and a targets file that names all of its
-// packages.
-func signedFor(t *testing.T, s *apptest.Server) (root, targets []byte) {
-	t.Helper()
-	state := apptest.Decode[adminapi.Trust](t, s.Admin(http.MethodGet, "/api/v1/trust", nil))
-	online, err := tuf.ParsePublicKey(state.OnlineKeys[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	rosa, tina := newSigner(t, "rosa"), newSigner(t, "tina")
-	root, err = tuf.NewRoot(tuf.RootSpec{
-		Root:     tuf.Signers{Keys: []tuf.PublicKey{rosa.Public()}, Threshold: 1},
-		Targets:  tuf.Signers{Keys: []tuf.PublicKey{tina.Public()}, Threshold: 1},
-		Snapshot: online, Timestamp: online, Expires: time.Now().Add(tuf.RootLife),
-	})
-	if err == nil {
-		root, err = tuf.Sign(root, nil, rosa)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	edit, err := tuf.EditTargets(nil, time.Now().Add(tuf.TargetsLife))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := apptest.Decode[adminapi.PackageList](t, s.Admin(http.MethodGet, "/api/v1/packages", nil))
-	for _, p := range list.Items {
-		if err := edit.AddTarget(tuf.Target{Version: p.Version, OS: p.Os, Arch: p.Arch, Format: "tar.gz", Size: p.Size, Unpacked: p.Size, SHA512: p.Sha512}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if targets, err = edit.Bytes(); err == nil {
-		targets, err = tuf.Sign(targets, root, tina)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root, targets
-}
-
-func newSigner(t *testing.T, name string) tuf.PrivateKey {
-	t.Helper()
-	k, err := tuf.GenerateKey(rand.Reader, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
 
 func TestSignedMetadataIsPublishedAndShown(t *testing.T) {
 	t.Parallel()
 	s := apptest.Start(t)
-	p := s.Publisher()
-	dir := t.TempDir()
-	unsigned := func(version string) apptest.Answer {
-		archive := p.Archive(dir, version)
-		body, err := os.ReadFile(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.Admin(http.MethodPut, "/api/v1/packages/"+filepath.Base(archive), body)
+	pkg := fakepkg.Describe("1.0.0")
+	archive := fakepkg.Write(t, t.TempDir(), pkg.ArchiveName("tar.gz"), fakepkg.Sound(t, pkg))
+	if got := s.Upload(archive); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, "muster package keys publish") {
+		t.Errorf("without a root a package got %d %s", got.Status, got.Body)
 	}
-	if got := unsigned("1.0.0"); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, "header.Muster-Signature") {
-		t.Errorf("without a root a package without a signature got %d %s", got.Status, got.Body)
-	}
-	p.Publish("1.0.0")
-	root, targets := signedFor(t, s)
-
+	stranger := tuftest.New(t)
+	stranger.Release("1.0.0", "x")
 	for name, body := range map[string]any{
 		"[request body.files]: is empty":   map[string]any{},
 		"[request body.files[0]]: ":        map[string]any{"files": [][]byte{[]byte("x")}},
-		"publish 1.root.json first":        map[string]any{"files": [][]byte{targets}},
+		"publish 1.root.json first":        map[string]any{"files": [][]byte{stranger.State.Targets}},
 		"illegal base64 data":              map[string]any{"files": []string{"*"}},
 		"[request body.files]: is a JSON ": map[string]any{"files": "x"},
 	} {
@@ -99,7 +39,12 @@ func TestSignedMetadataIsPublishedAndShown(t *testing.T) {
 	if got := s.Admin(http.MethodPost, "/api/v1/trust/files", `{"files":["`+strings.Repeat("A", 5<<20)+`"]}`); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, "has more than 4194304 bytes") {
 		t.Errorf("an upload that is too large got %d %.200s", got.Status, got.Body)
 	}
-	state := apptest.Decode[adminapi.Trust](t, s.Admin(http.MethodPost, "/api/v1/trust/files", map[string]any{"files": [][]byte{root, targets}}))
+	p := s.Publisher()
+	root := p.Root
+	if a := p.Push(archive); a.Status != http.StatusOK {
+		t.Fatalf("push: %s", a.Body)
+	}
+	state := apptest.Decode[adminapi.Trust](t, s.Admin(http.MethodGet, "/api/v1/trust", nil))
 	if !state.Published || *state.TrustRoot != tuf.Digest(root) || state.Targets.Keys[0].Name != "tina" || !state.Targets.Keys[0].Signed || state.Timestamp == nil {
 		t.Errorf("the state is %+v", state)
 	}
@@ -108,7 +53,7 @@ func TestSignedMetadataIsPublishedAndShown(t *testing.T) {
 	}
 
 	// A package that targets does not name yet is withheld.
-	if got := unsigned("1.1.0"); got.Status != http.StatusOK {
+	if got := s.Upload(p.Archive(t.TempDir(), "1.1.0")); got.Status != http.StatusOK {
 		t.Fatalf("with a root a package without a signature got %d %s", got.Status, got.Body)
 	}
 	list := apptest.Decode[adminapi.PackageList](t, s.Admin(http.MethodGet, "/api/v1/packages", nil)).Items
@@ -129,9 +74,6 @@ func TestSignedMetadataIsPublishedAndShown(t *testing.T) {
 	}
 	if got := apptest.Decode[adminapi.UpgradePreview](t, order(true)); got.Will != 1 {
 		t.Errorf("by force: %+v", got)
-	}
-	if got := s.Agents(http.MethodGet, "/artifacts/"+list[i].File+".minisig", a.Key, nil); got.Status != http.StatusNotFound || !strings.Contains(got.ErrorBody().Message, "no signature of its own") {
-		t.Errorf("its signature is %d %s", got.Status, got.Body)
 	}
 	events, err := s.Store.Events().After(t.Context(), 0, 100)
 	if err != nil || !slices.ContainsFunc(events, func(e fleet.Event) bool {

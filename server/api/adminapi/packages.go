@@ -25,7 +25,7 @@ var (
 		ID: "pushPackage", Method: http.MethodPut, Path: "/api/v1/packages/{file}",
 		Area: AreaPackages, Permission: "packages.write",
 		Summary:     "Publish a package",
-		Description: "The body is the archive. It is accepted only if it has a signature of a known publisher key and its manifest matches its name. If a root is published, the signature is optional: the signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409. An archive of Elastic's, named elastic-agent-8.15.5-linux-x86_64.tar.gz for example, needs its digest and its OpenPGP signature instead; only Elastic Agents install it.",
+		Description: "The body is the archive. It is accepted only if the publishers have published a root and its manifest matches its name. The signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409. An archive of Elastic's, named elastic-agent-8.15.5-linux-x86_64.tar.gz for example, needs its digest and its OpenPGP signature instead; only Elastic Agents install it.",
 		BodyType:    "application/octet-stream",
 		Answer:      "The package",
 		Admission:   Transfer,
@@ -33,7 +33,6 @@ var (
 			{Name: "file", In: "path", Doc: "Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz, or muster-component-web-2.4.0-linux-amd64.tar.gz for a component"},
 			{Name: "Muster-Sha512", In: "header", Doc: "The digest in the .sha512 file of an archive of Elastic's, in hexadecimal digits"},
 			{Name: "Muster-Openpgp-Signature", In: "header", Is: []byte(nil), Doc: "The .asc file of an archive of Elastic's, in base64"},
-			{Name: "Muster-Signature", In: "header", Is: []byte(nil), Doc: "The .minisig file in base64; optional if a root is published"},
 		},
 	})
 
@@ -51,23 +50,23 @@ var (
 	ListPublisherKeys = op[None, PublisherKeyList](Call{
 		ID: "listPublisherKeys", Method: http.MethodGet, Path: "/api/v1/publisher_keys",
 		Area: AreaPackages, Permission: "publisher_keys.read",
-		Summary: "List the publisher keys whose packages the server accepts",
+		Summary: "List the keys of Elastic's whose packages the server accepts",
 		Answer:  "The keys",
 	})
 
 	AddPublisherKey = op[AddPublisherKeyRequest, PublisherKeyItem](Call{
 		ID: "addPublisherKey", Method: http.MethodPost, Path: "/api/v1/publisher_keys",
 		Area: AreaPackages, Permission: "publisher_keys.write",
-		Summary:     "Accept packages signed by a publisher key",
-		Description: "It does not change what enrolled agents trust.",
+		Summary:     "Accept Elastic's packages signed by an OpenPGP key",
+		Description: "Elastic Agents get the key from the server, and install what it signs.",
 		Answer:      "The key",
 	})
 
 	RemovePublisherKey = op[None, ActionWord](Call{
 		ID: "removePublisherKey", Method: http.MethodDelete, Path: "/api/v1/publisher_keys/{keyId}",
 		Area: AreaPackages, Permission: "publisher_keys.write",
-		Summary:     "Accept no more packages signed by a publisher key",
-		Description: "Packages that are published stay. It does not change what enrolled agents trust.",
+		Summary:     "Accept no more packages of Elastic's signed by a key",
+		Description: "Packages that are published stay.",
 		Answer:      "Removed",
 		Params: []Param{
 			{Name: "keyId", In: "path", Doc: "16 hexadecimal digits"},
@@ -115,7 +114,7 @@ type Package struct {
 	Size   int64  `json:"size"`
 	Sha256 string `json:"sha256"`
 	Sha512 string `json:"sha512"`
-	// The publisher key that signed it; empty if it has no signature of its own
+	// The OpenPGP key that signed a package of Elastic's; empty for Muster's
 	KeyId string `json:"key_id"`
 	Maker *Maker `json:"maker,omitempty"`
 	// The component whose package it is; absent for an agent's package
@@ -141,13 +140,12 @@ type PackageList struct {
 	Items []Package `json:"items"`
 }
 
-// PublisherKey is a key whose packages hosts trust.
+// PublisherKey is a key whose packages Elastic Agents trust.
 type PublisherKey struct {
 	// 16 hexadecimal digits
 	Id string `json:"id"`
-	// The minisign form, or an armored OpenPGP key if maker is elastic
-	PublicKey string    `json:"public_key" example:"RWQ…"`
-	Maker     *Maker    `json:"maker,omitempty"`
+	// An armored OpenPGP key
+	PublicKey string    `json:"public_key"`
 	Name      string    `json:"name"`
 	AddedAt   time.Time `json:"added_at"`
 	AddedBy   *string   `json:"added_by,omitempty"`

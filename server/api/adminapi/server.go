@@ -426,8 +426,7 @@ type Server struct {
 	// URL that agents connect to
 	AgentUrl string `json:"agent_url" example:"https://localhost:8220"`
 	// sha256:<hex> of the CA certificate in DER
-	CaPin         string   `json:"ca_pin"`
-	PublisherKeys []string `json:"publisher_keys"`
+	CaPin string `json:"ca_pin"`
 	// sha256:<hex> of the newest root, for --trust-root; absent if none is published
 	TrustRoot *string `json:"trust_root,omitempty"`
 	// Time by the server's clock

@@ -288,7 +288,8 @@ func agentContract(t *testing.T) []contract {
 			{"", "elastic-agent-9.1.0-linux-x86_64.tar.gz", "", nil, 404, "NotFound", "no package elastic-agent-9.1.0-linux-x86_64.tar.gz of Elastic's is published"},
 		}},
 		{"GET /trust/:name", []contractCase{
-			{"", "timestamp.json", "", nil, 404, "NotFound", "timestamp.json is not published here"},
+			{"", "timestamp.json", "", nil, 200, "", "signatures[keyid sig] signed{_type expires meta{snapshot.json{hashes{sha512} length version}} spec_version version}"},
+			{"", "9.root.json", "", nil, 404, "NotFound", "9.root.json is not published here"},
 		}},
 	}
 }

@@ -6,7 +6,7 @@ package apptest
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +17,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -44,10 +46,11 @@ type Server struct {
 	// Client trusts the server's CA and nothing else.
 	Client *http.Client
 
-	t     testing.TB
-	owner bool // of Store
-	stop  context.CancelFunc
-	done  chan error
+	t         testing.TB
+	publisher *Publisher
+	owner     bool // of Store
+	stop      context.CancelFunc
+	done      chan error
 }
 
 // Start runs a server until the test ends.
@@ -493,36 +496,65 @@ func (s *Server) Parked(a *Agent) {
 	})
 }
 
-// Publisher signs packages that the server accepts.
+// Publisher signs packages that hosts of the server install. A server has one.
 type Publisher struct {
-	Key    trust.PrivateKey
-	server *Server
+	// Root is the root that the publisher has published.
+	Root    []byte
+	server  *Server
+	signer  tuf.PrivateKey
+	targets []byte
 }
 
-// Publisher creates a publisher key and adds it to the server.
-func (s *Server) Publisher() Publisher {
+// Publisher creates the publisher of the server and publishes its root, or returns the one that
+// it has created before.
+func (s *Server) Publisher() *Publisher {
 	s.t.Helper()
-	public, private, err := trust.GenerateKey(nil)
+	if s.publisher != nil {
+		return s.publisher
+	}
+	state := Decode[adminapi.Trust](s.t, s.Admin(http.MethodGet, "/api/v1/trust", nil))
+	online, err := tuf.ParsePublicKey(state.OnlineKeys[0])
+	s.ok(err)
+	rosa, err := tuf.GenerateKey(rand.Reader, "rosa")
+	s.ok(err)
+	tina, err := tuf.GenerateKey(rand.Reader, "tina")
+	s.ok(err)
+	root, err := tuf.NewRoot(tuf.RootSpec{
+		Root:     tuf.Signers{Keys: []tuf.PublicKey{rosa.Public()}, Threshold: 1},
+		Targets:  tuf.Signers{Keys: []tuf.PublicKey{tina.Public()}, Threshold: 1},
+		Snapshot: online, Timestamp: online, Expires: time.Now().Add(tuf.RootLife),
+	})
+	s.ok(err)
+	root, err = tuf.Sign(root, nil, rosa)
+	s.ok(err)
+	s.publishTrust(root)
+	s.publisher = &Publisher{Root: root, server: s, signer: tina}
+	return s.publisher
+}
+
+func (s *Server) ok(err error) {
+	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if a := s.Admin(http.MethodPost, "/api/v1/publisher_keys", map[string]string{"public_key": public.String(), "name": "release"}); a.Status != http.StatusOK {
-		s.t.Fatalf("publisher key: %s", a.Body)
-	}
-	return Publisher{private, s}
 }
 
-// Archive writes a signed package of a version into dir and returns its path.
-func (p Publisher) Archive(dir, version string) string {
+func (s *Server) publishTrust(file []byte) {
+	s.t.Helper()
+	if a := s.Admin(http.MethodPost, "/api/v1/trust/files", map[string]any{"files": [][]byte{file}}); a.Status != http.StatusOK {
+		s.t.Fatalf("publish signed metadata: %s", a.Body)
+	}
+}
+
+// Archive writes the package of a version into dir and returns its path.
+func (p *Publisher) Archive(dir, version string) string {
 	p.server.t.Helper()
 	pkg := fakepkg.Describe(version)
-	path := fakepkg.Write(p.server.t, dir, "muster-agent-"+version+"-linux-amd64.tar.gz", fakepkg.Sound(p.server.t, pkg))
-	fakepkg.Sign(p.server.t, path, p.Key)
-	return path
+	return fakepkg.Write(p.server.t, dir, "muster-agent-"+version+"-linux-amd64.tar.gz", fakepkg.Sound(p.server.t, pkg))
 }
 
-// Publish pushes packages of these versions.
-func (p Publisher) Publish(versions ...string) {
+// Publish pushes packages of these versions, and signs them.
+func (p *Publisher) Publish(versions ...string) {
 	p.server.t.Helper()
 	dir := p.server.t.TempDir()
 	for _, v := range versions {
@@ -532,21 +564,44 @@ func (p Publisher) Publish(versions ...string) {
 	}
 }
 
-// Push sends an archive with the signature beside it.
-func (p Publisher) Push(archive string) Answer {
+// Push sends an archive, and signs it if the server accepts it.
+func (p *Publisher) Push(archive string) Answer {
 	p.server.t.Helper()
+	a := p.server.Upload(archive)
+	if a.Status == http.StatusOK {
+		p.Sign(Decode[adminapi.PackageItem](p.server.t, a).Item)
+	}
+	return a
+}
+
+// Sign adds a published package to the targets, and publishes these.
+func (p *Publisher) Sign(pkg adminapi.Package) {
+	p.server.t.Helper()
+	format := "tar.gz"
+	if strings.HasSuffix(pkg.File, ".zip") {
+		format = "zip"
+	}
+	target := tuf.Target{Version: pkg.Version, OS: pkg.Os, Arch: pkg.Arch, Format: format, Size: pkg.Size, Unpacked: pkg.Size, SHA512: pkg.Sha512}
+	if pkg.Component != nil {
+		target.Component = *pkg.Component
+	}
+	edit, err := tuf.EditTargets(p.targets, time.Now().Add(tuf.TargetsLife))
+	p.server.ok(err)
+	p.server.ok(edit.AddTarget(target))
+	targets, err := edit.Bytes()
+	p.server.ok(err)
+	targets, err = tuf.Sign(targets, p.Root, p.signer)
+	p.server.ok(err)
+	p.server.publishTrust(targets)
+	p.targets = targets
+}
+
+// Upload sends an archive.
+func (s *Server) Upload(archive string) Answer {
+	s.t.Helper()
 	body, err := os.ReadFile(archive)
-	if err != nil {
-		p.server.t.Fatal(err)
-	}
-	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
-	if err != nil {
-		p.server.t.Fatal(err)
-	}
-	return p.server.must(Request{
-		http.MethodPut, p.server.AdminURL + "/api/v1/packages/" + filepath.Base(archive),
-		Headers("Authorization", "ApiKey "+p.server.AdminKey, "Muster-Signature", base64.StdEncoding.EncodeToString(signature)), body,
-	})
+	s.ok(err)
+	return s.Admin(http.MethodPut, "/api/v1/packages/"+filepath.Base(archive), body)
 }
 
 // Details returns the details of an upgrade in a phase.

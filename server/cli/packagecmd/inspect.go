@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust"
 )
 
 func newInspect() *cobra.Command {
@@ -25,8 +23,8 @@ func newInspect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect ARCHIVE",
 		Short: "Show the contents of a package, or why hosts would refuse it",
-		Long: `Read and check a whole package as a host does before unpacking it. The signature is not
-checked: see ` + "`muster package verify`" + `.`,
+		Long: `Read and check a whole package as a host does before unpacking it. Whether the publishers
+have signed it is not checked.`,
 		Example: `  muster package inspect muster-agent-1.1.0-linux-amd64.tar.gz
   muster package inspect -o json muster-agent-1.1.0-linux-amd64.tar.gz`,
 		Args:         oneArchive,
@@ -74,9 +72,6 @@ type inspectReport struct {
 	Checks       []manifest.Check    `json:"checks,omitempty"`
 	UnpackedSize int64               `json:"unpacked_size"`
 	Files        []fileReport        `json:"files"`
-	// HasSignature reports whether there is a signature file beside the archive. It may be
-	// invalid: verify checks it.
-	HasSignature bool `json:"has_signature"`
 }
 
 type fileReport struct {
@@ -96,8 +91,6 @@ func newInspectReport(archive string, c *install.Contents) inspectReport {
 	for _, f := range c.Files {
 		r.Files = append(r.Files, fileReport{f.Name, f.Size, fmt.Sprintf("%04o", f.Mode)})
 	}
-	_, err := os.Stat(archive + trust.SignatureSuffix)
-	r.HasSignature = err == nil
 	return r
 }
 
@@ -114,10 +107,6 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	if r.Snapshot {
 		version += "-SNAPSHOT"
 	}
-	signature := "none beside the archive: sign the targets file that names it with `muster package add`, or the archive with `muster package sign`"
-	if r.HasSignature {
-		signature = r.Archive + trust.SignatureSuffix + ", not checked: see `muster package verify`"
-	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "%s\n", r.Archive)
 	rows := slices.Concat([][2]string{
@@ -129,7 +118,6 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 		{"home", r.Home},
 		{"archive", SizeText(r.Size) + ", sha256:" + r.SHA256},
 		{"unpacked", fmt.Sprintf("%s in %s", SizeText(r.UnpackedSize), filesText(len(r.Files)))},
-		{"signature", signature},
 	})
 	for _, check := range r.Checks {
 		rows = append(rows, [2]string{"check", check.Name})

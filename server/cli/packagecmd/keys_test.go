@@ -151,6 +151,53 @@ func TestPrivateKeysNeedAPassword(t *testing.T) {
 	p.refuses([]string{"exclude each other"}, "keys", "generate", "--key", "x.key", "--no-password", "--password-file", "password.txt")
 }
 
+// Agents request an archive by one name, which the targets file includes.
+func TestAddRefusesPackagesThatHostsRefuse(t *testing.T) {
+	p := newPublisher(t)
+	p.run("keys", "init", "--no-password")
+	refuses := func(name string, words ...string) {
+		t.Helper()
+		p.refuses(words, "add", name, "--targets-key", "targets-1.key")
+	}
+	copyOf := func(archive, name string) {
+		t.Helper()
+		p.write(name, read(t, archive), 0o644)
+	}
+	archive := filepath.Base(p.archive("1.1.0"))
+	copyOf(archive, "latest.tar.gz")
+	refuses("latest.tar.gz", "mv latest.tar.gz "+archive)
+	// The platform of a legacy package, and with it the name, is read from its program.
+	legacy := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
+	entries := fakepkg.SoundLegacy(legacy)
+	for i := range entries {
+		if strings.HasSuffix(entries[i].Name, "/muster-agent") {
+			entries[i].Body = fakepkg.Program("linux", "arm64")
+		}
+	}
+	fakepkg.Write(t, p.dir, "download.tar.gz", entries)
+	refuses("download.tar.gz", "mv download.tar.gz muster-agent-1.1.0-SNAPSHOT-linux-arm64.tar.gz")
+	// Under another name it would be another component's, or an agent's.
+	described := fakepkg.DescribeComponent(fakepkg.Component("web"), "2.4.0")
+	web := described.ArchiveName("tar.gz")
+	fakepkg.Write(t, p.dir, web, fakepkg.SoundComponent(t, described))
+	for _, name := range []string{"muster-component-db-2.4.0-linux-amd64.tar.gz", "muster-agent-2.4.0-linux-amd64.tar.gz"} {
+		copyOf(web, name)
+		refuses(name, "mv "+name+" "+web)
+	}
+	p.write("text.tar.gz", "no archive", 0o644)
+	refuses("text.tar.gz", "neither a tar.gz nor a zip")
+	for _, evil := range fakepkg.EvilPackages(t, "1.1.0") {
+		if evil.Name == "symbolic link" {
+			fakepkg.Write(t, p.dir, archive, evil.Entries)
+			refuses(archive, evil.Why)
+			p.refuses([]string{evil.Why}, "inspect", archive)
+		}
+	}
+	if p.server.state.Targets != nil {
+		t.Error("what was refused is published")
+	}
+}
+
 // A host verifies the folder that keys mirror has written, as a source without a server.
 func TestMirrorIsACopyThatHostsAccept(t *testing.T) {
 	p := newPublisher(t)

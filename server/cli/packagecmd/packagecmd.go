@@ -16,18 +16,17 @@ func New() *cobra.Command {
 		Use:   "package",
 		Short: "Build, sign and inspect packages",
 		Long: `A package is the archive that an agent downloads to upgrade itself, or a component that it
-runs: a tar.gz or zip file with a manifest.yaml. Hosts install only packages that are signed by keys they trust: in
-the targets file (see ` + "`muster package keys`" + `), or in a file beside the archive.
+runs: a tar.gz or zip file with a manifest.yaml. Hosts install only packages that are in the targets
+file, which is signed by keys they trust (see ` + "`muster package keys`" + `).
 
 Legacy packages, which have the files package.version and commit instead of a manifest,
 can be inspected, signed, pushed and installed too.`,
-		Example: `  muster package keygen --key release.key
+		Example: `  muster package keys init --dir release
   muster package build --version 1.1.0 --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
-  muster package sign --key release.key muster-agent-1.1.0-linux-amd64.tar.gz
-  muster package verify --key release.pub muster-agent-1.1.0-linux-amd64.tar.gz`,
+  muster package push muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key`,
 		SilenceUsage: true,
 	}
-	cmd.AddCommand(newBuild(), newExample(), newInspect(), newSign(), newVerify(), newKeygen())
+	cmd.AddCommand(newBuild(), newExample(), newInspect())
 	return cmd
 }
 

@@ -123,42 +123,6 @@ var build110 = []string{
 
 const archive110 = "muster-agent-1.1.0-linux-amd64.tar.gz"
 
-func TestKeygenBuildSignVerify(t *testing.T) {
-	r := newRelease(t)
-	out := r.run("keygen", "--key", "release.key", "--no-password")
-	if !strings.Contains(out, "--trust-key RW") {
-		t.Errorf("keygen does not print the flag for hosts:\n%s", out)
-	}
-	if out := r.run(build110...); !strings.Contains(out, archive110) {
-		t.Errorf("build does not print the archive it wrote:\n%s", out)
-	}
-	r.run("sign", "--key", "release.key", archive110)
-	if out := r.run("verify", "--key", "release.pub", archive110); !strings.Contains(out, "good signature") {
-		t.Errorf("verify says\n%s", out)
-	}
-	want := []string{"bin", archive110, archive110 + ".minisig", "release.key", "release.pub"}
-	if got := r.files(); !slices.Equal(got, want) {
-		t.Errorf("the folder holds %v, want %v", got, want)
-	}
-	if fi, err := os.Stat("release.key"); err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("the private key's mode is %v, %v", fi.Mode(), err)
-	}
-
-	var s struct {
-		KeyID    string `json:"key_id"`
-		FileName string `json:"file_name"`
-	}
-	pub, err := os.ReadFile("release.pub")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bare := strings.Split(string(pub), "\n")[1]
-	decode(t, r.run("verify", "-o", "json", "--key", bare, archive110), &s)
-	if s.FileName != archive110 || len(s.KeyID) != 16 {
-		t.Errorf("verify -o json gives %+v", s)
-	}
-}
-
 func decode(t *testing.T, text string, v any) {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -172,14 +136,14 @@ func TestInspectShowsContentsOfPackage(t *testing.T) {
 	r.run(append(build110, "--snapshot", "--hash", "ABCDEF0123456789")...)
 	const archive = "muster-agent-1.1.0-SNAPSHOT-linux-amd64.tar.gz"
 	human := r.run("inspect", archive)
-	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent", "none beside the archive: ", "`muster package add`"} {
+	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent"} {
 		if !strings.Contains(human, word) {
 			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
 		}
 	}
 	var report inspectReport
 	decode(t, r.run("inspect", "-o", "json", archive), &report)
-	if report.Version != "1.1.0" || !report.Snapshot || report.Hash != "abcdef0123456789" || report.HasSignature || len(report.SHA256) != 64 {
+	if report.Version != "1.1.0" || !report.Snapshot || report.Hash != "abcdef0123456789" || len(report.SHA256) != 64 {
 		t.Errorf("inspect -o json gives %+v", report)
 	}
 	modes := map[string]string{}
@@ -191,7 +155,7 @@ func TestInspectShowsContentsOfPackage(t *testing.T) {
 	}
 }
 
-func TestComponentIsBuiltInspectedAndSigned(t *testing.T) {
+func TestComponentIsBuiltAndInspected(t *testing.T) {
 	r := newRelease(t)
 	r.write("component.yaml", r.run("example"), 0o644)
 	r.write("checks.yml", `- {name: answers, http: "http://127.0.0.1:8080/health"}`, 0o644)
@@ -214,14 +178,6 @@ func TestComponentIsBuiltInspectedAndSigned(t *testing.T) {
 	decode(t, r.run("inspect", "-o", "json", archive), &report)
 	if c := report.Component; c == nil || c.Name != "web" || c.Settings["unit"] != "web.service" || len(c.ConfigFiles) != 1 || len(report.Checks) != 1 {
 		t.Errorf("inspect -o json gives %+v", report)
-	}
-	r.run("keygen", "--key", "release.key", "--no-password")
-	r.run("sign", "--key", "release.key", archive)
-	r.run("verify", "--key", "release.pub", archive)
-	// Under another name it would be another component's, or an agent's.
-	for _, name := range []string{"muster-component-db-2.4.0-linux-amd64.tar.gz", "muster-agent-2.4.0-linux-amd64.tar.gz"} {
-		r.write(name, read(t, archive), 0o644)
-		r.refuses([]string{"mv " + name + " " + archive}, "sign", "--key", "release.key", name)
 	}
 }
 
@@ -336,7 +292,7 @@ func TestExampleHasEveryKeyOfAComponent(t *testing.T) {
 	}
 }
 
-func TestALegacyPackageIsInspectedAndSigned(t *testing.T) {
+func TestALegacyPackageIsInspected(t *testing.T) {
 	r := newRelease(t)
 	p := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
 	entries := fakepkg.SoundLegacy(p)
@@ -357,25 +313,16 @@ func TestALegacyPackageIsInspectedAndSigned(t *testing.T) {
 	if !report.Legacy || report.OS != "linux" || report.Arch != "arm64" {
 		t.Errorf("inspect -o json gives %+v", report)
 	}
-	// The platform, and with it the name, is read from its program.
-	r.run("keygen", "--key", "release.key", "--no-password")
-	const name = "muster-agent-1.1.0-SNAPSHOT-linux-arm64.tar.gz"
-	r.refuses([]string{"mv download.tar.gz " + name}, "sign", "--key", "release.key", "download.tar.gz")
-	fakepkg.Write(t, r.dir, name, entries)
-	r.run("sign", "--key", "release.key", name)
 }
 
-func TestBuildAndSignAreReproducible(t *testing.T) {
+func TestBuildIsReproducible(t *testing.T) {
 	r := newRelease(t)
-	r.run("keygen", "--key", "release.key", "--no-password")
-	var archives, signatures [2]string
+	var archives [2]string
 	for i := range archives {
 		r.run(append(build110, "--out", "out/")...)
-		path := filepath.Join("out", archive110)
-		r.run("sign", "--key", "release.key", path)
-		archives[i], signatures[i] = read(t, path), read(t, path+".minisig")
+		archives[i] = read(t, filepath.Join("out", archive110))
 	}
-	if archives[0] != archives[1] || signatures[0] != signatures[1] {
+	if archives[0] != archives[1] {
 		t.Error("two runs differ")
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "1790000000")
@@ -406,88 +353,8 @@ func TestBuildWritesZipForWindows(t *testing.T) {
 	}
 }
 
-func TestKeygenAndSignNeedAPassword(t *testing.T) {
-	r := newRelease(t)
-	r.refuses([]string{"not a terminal", "--password-file", "$" + passwordEnv, "--no-password"}, "keygen", "--key", "release.key")
-	r.write("empty", "\n", 0o600)
-	r.refuses([]string{"empty is empty"}, "keygen", "--key", "release.key", "--password-file", "empty")
-	r.refuses([]string{"exclude each other"}, "keygen", "--key", "release.key", "--password-file", "empty", "--no-password")
-	if got := r.files(); slices.Contains(got, "release.key") || slices.Contains(got, "release.pub") {
-		t.Fatalf("a refused keygen leaves %v", got)
-	}
-
-	r.write("password", "correct horse\n", 0o600)
-	r.run("keygen", "--key", "release.key", "--password-file", "password")
-	r.run(build110...)
-	r.refuses([]string{"not a terminal", "--password-file"}, "sign", "--key", "release.key", archive110)
-	t.Setenv(passwordEnv, "correct horse")
-	r.run("sign", "--key", "release.key", archive110)
-	r.run("verify", "--key", "release.pub", archive110)
-}
-
-func TestKeygenNeverOverwritesAKey(t *testing.T) {
-	r := newRelease(t)
-	r.run("keygen", "--key", "release.key", "--no-password")
-	before := read(t, "release.key")
-	r.refuses([]string{"release.key exists", "Try:"}, "keygen", "--key", "release.key", "--no-password")
-	if read(t, "release.key") != before {
-		t.Error("the key was overwritten")
-	}
-	r.write("other.pub", "somebody's", 0o644)
-	r.refuses([]string{"other.pub exists"}, "keygen", "--key", "other.key", "--no-password")
-	if slices.Contains(r.files(), "other.key") {
-		t.Error("only the private key was written")
-	}
-	if !strings.Contains(before, "NOT ENCRYPTED") {
-		t.Errorf("the file does not say that the key is not encrypted:\n%s", before)
-	}
-}
-
-func TestTamperedPackagesDoNotVerify(t *testing.T) {
-	r := newRelease(t)
-	r.run("keygen", "--key", "release.key", "--no-password")
-	r.run("keygen", "--key", "stranger.key", "--no-password")
-	r.run(build110...)
-	r.refuses([]string{".minisig", "muster package sign"}, "verify", "--key", "release.pub", archive110)
-	r.run("sign", "--key", "stranger.key", archive110)
-	r.refuses([]string{"not trusted", "signed by key"}, "verify", "--key", "release.pub", archive110)
-	r.run("verify", "--key", "release.pub", "--key", "stranger.pub", archive110)
-	r.run("sign", "--key", "release.key", archive110)
-
-	const renamed = "muster-agent-1.2.0-linux-amd64.tar.gz"
-	r.write(renamed, read(t, archive110), 0o644)
-	r.write(renamed+".minisig", read(t, archive110+".minisig"), 0o644)
-	r.refuses([]string{"made for " + archive110}, "verify", "--key", "release.pub", renamed)
-
-	fakepkg.FlipBit(t, archive110)
-	r.refuses([]string{"signature does not match"}, "verify", "--key", "release.pub", archive110)
-}
-
-func TestSignRefusesPackagesThatHostsRefuse(t *testing.T) {
-	r := newRelease(t)
-	r.run("keygen", "--key", "release.key", "--no-password")
-	r.run(append(build110, "--out", "latest.tar.gz")...)
-	r.refuses([]string{"mv latest.tar.gz " + archive110}, "sign", "--key", "release.key", "latest.tar.gz")
-	r.write("text.tar.gz", "no archive", 0o644)
-	r.refuses([]string{"text.tar.gz", "neither a tar.gz nor a zip"}, "sign", "--key", "release.key", "text.tar.gz")
-	for _, evil := range fakepkg.EvilPackages(t, "1.1.0") {
-		if evil.Name != "symbolic link" {
-			continue
-		}
-		fakepkg.Write(t, r.dir, archive110, evil.Entries)
-		r.refuses([]string{evil.Why}, "sign", "--key", "release.key", archive110)
-		r.refuses([]string{evil.Why}, "inspect", archive110)
-	}
-	for _, name := range r.files() {
-		if strings.HasSuffix(name, ".minisig") {
-			t.Errorf("%s was written", name)
-		}
-	}
-}
-
 func TestErrorsSayWhatToDoNext(t *testing.T) {
 	r := newRelease(t)
-	r.run("keygen", "--key", "release.key", "--no-password")
 	r.run(build110...)
 	for _, tc := range []struct {
 		args  []string
@@ -510,15 +377,10 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 		{[]string{"inspect", "a", "b"}, []string{"2 archives"}},
 		{[]string{"inspect", "absent.zip"}, []string{"absent.zip", "muster package build"}},
 		{[]string{"inspect", "-o", "yaml", archive110}, []string{"--output", "human or json"}},
-		{[]string{"sign", archive110}, []string{"--key is missing", "keygen"}},
-		{[]string{"sign", "--key", "absent.key", archive110}, []string{"absent.key", "keygen"}},
-		{[]string{"sign", "--key", "release.pub", archive110}, []string{"release.pub", "private key"}},
-		{[]string{"verify", archive110}, []string{"--key is missing"}},
-		{[]string{"verify", "--key", "absent.pub", archive110}, []string{"absent.pub", "neither a file"}},
 	} {
 		r.refuses(tc.words, tc.args...)
 	}
-	if got, want := r.files(), []string{"bin", archive110, "release.key", "release.pub"}; !slices.Equal(got, want) {
+	if got, want := r.files(), []string{"bin", archive110}; !slices.Equal(got, want) {
 		t.Errorf("the failed commands left %v, want %v", got, want)
 	}
 }

@@ -269,6 +269,22 @@ func TargetOf(cmd *cobra.Command, archive string) (tuf.Target, error) {
 	}, nil
 }
 
+// checkArchiveName checks that an archive has the name under which agents request it, which
+// is the name in the targets file.
+func checkArchiveName(name string, p manifest.Package) error {
+	if p.OS == "" || p.Arch == "" {
+		return nil // for any platform: agents have no fixed name for it
+	}
+	for _, format := range []string{build.TarGz, build.Zip} {
+		if name == p.ArchiveName(format) {
+			return nil
+		}
+	}
+	want := p.ArchiveName(build.TarGz)
+	return hinted(fmt.Errorf("agents request the package in %s as %s, and the targets file includes the name", name, want),
+		"mv %s %s", name, want)
+}
+
 func newAdd(remote Remote) *cobra.Command {
 	e := TargetsEdit{Remote: remote}
 	var floor, output string

@@ -31,7 +31,7 @@ const (
 	PathCheckin = "/api/fleet/agents/{id}/checkin"
 	PathAcks    = "/api/fleet/agents/{id}/acks"
 	// PathArtifacts serves packages by file name, with ranges: the default
-	// source of an UPGRADE. <name>.minisig beside an archive is its signature.
+	// source of an UPGRADE.
 	PathArtifacts = "/artifacts/"
 	// PathElastic and PathElasticDownloads serve packages of Elastic's, with .sha512 and
 	// .asc. Elastic Agents add beats/elastic-agent/ to the source that is configured.
@@ -433,7 +433,7 @@ type Signed struct {
 // UpgradeData is the data of an UPGRADE.
 type UpgradeData struct {
 	Version string `json:"version"` // full version, 1.1.0 or 1.1.0-SNAPSHOT
-	// SourceURI is a base URL that holds <archive> and <archive>.minisig; empty
+	// SourceURI is a base URL that holds <archive>; empty
 	// means the server's own PathArtifacts.
 	SourceURI string `json:"source_uri,omitempty"`
 	Rollback  bool   `json:"rollback,omitempty"`

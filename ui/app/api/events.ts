@@ -39,8 +39,7 @@ export function effectsOf(event: FleetEvent): Effects {
     case "package":
       return { stale: [keys.packages, keys.versions, keys.preview] };
     case "key":
-      // The enrollment command contains the publisher keys.
-      return { stale: [keys.enrollmentKeys, keys.adminKeys, keys.publisherKeys, keys.server] };
+      return { stale: [keys.enrollmentKeys, keys.adminKeys, keys.publisherKeys] };
     case "rollout":
       // Only the start and the end of a rollout change which agents it holds.
       // A group shows the progress of its rollouts.

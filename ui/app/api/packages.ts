@@ -21,8 +21,6 @@ export const removePublisherKey = (keyId: string, why: string) => call("delete",
 /** An archive and what vouches for it, each as the server's header wants it. */
 export interface Push {
   file: File;
-  /** The .minisig file. */
-  signature?: File;
   /** The .asc and the .sha512 file of an archive of Elastic's. */
   openpgp?: File;
   digest?: File;
@@ -31,7 +29,6 @@ export interface Push {
 /** pushPackage uploads an archive. fetch reports no progress of an upload, so this is the older interface. */
 export async function pushPackage(push: Push, onProgress: (share: number) => void, signal: AbortSignal): Promise<void> {
   const headers: Record<string, string> = { "kbn-xsrf": "muster-ui", "Content-Type": "application/octet-stream" };
-  if (push.signature) headers["Muster-Signature"] = await base64(push.signature);
   if (push.openpgp) headers["Muster-Openpgp-Signature"] = await base64(push.openpgp);
   if (push.digest) headers["Muster-Sha512"] = (await push.digest.text()).trim().split(/\s+/)[0] ?? "";
   await new Promise<void>((resolve, reject) => {

@@ -59,7 +59,7 @@ export function PackagesPage() {
       {packages.isPending ? <Loading /> : null}
       {packages.isSuccess && releases.length === 0 ? (
         <Empty icon={<IconPackage size={32} stroke={1.5} aria-hidden />} title="No package is published yet">
-          <p>Build and push one with these commands, on the machine with your signing key. Or push an archive that is signed already from this page.</p>
+          <p>Build and push one with these commands, on the machine with your signing key. Or push an archive from this page, and sign for it there.</p>
           <CopyBlock label="Commands that publish a package" text={PUBLISH} />
         </Empty>
       ) : null}

@@ -36,7 +36,7 @@ export function TrustPage() {
           {t.warnings.length > 0 ? <Callout kind="warning" title="Signatures expire soon">{t.warnings.map((w) => <div key={w}>{sentence(w)}</div>)}</Callout> : null}
           {t.published ? <TrustFacts trust={t} /> : (
             <Empty icon={<IconShieldLock size={32} stroke={1.5} aria-hidden />} title="No root is published">
-              Hosts trust single publisher keys. With a root several people sign together, a stolen server can ship nothing, and keys can be replaced without visiting hosts.
+              Until then no host installs anything. With a root several people sign together, a stolen server can ship nothing, and keys can be replaced without visiting hosts.
             </Empty>
           )}
           {t.root || t.targets ? (
@@ -45,7 +45,7 @@ export function TrustPage() {
               {t.targets ? <Role title="Targets" role={t.targets} what="Lists the archives that hosts may install, and the lowest version." /> : null}
             </div>
           ) : null}
-          <PublisherKeys root={t.published} />
+          <PublisherKeys />
           <Section title="Commands for the trust in use" plain flush>
             <div className={classes.tight}>
               {recipesFor(t).map((r) => <div key={r.title} className={classes.set}><span>{r.title}</span><CopyBlock label={r.title} text={r.text} /></div>)}

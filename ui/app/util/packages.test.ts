@@ -18,10 +18,10 @@ test("packages are grouped by product and version", () => {
 
 test("signatures belong to the archive of their name", () => {
   const named = (...names: string[]) => names.map((name) => ({ name }));
-  const { uploads, left } = uploadsOf(named("a.tar.gz.minisig", "a.tar.gz", "b.tar.gz.minisig", "notes.txt", "e.zip", "e.zip.asc", "e.zip.sha512"));
+  const { uploads, left } = uploadsOf(named("a.tar.gz", "b.tar.gz.asc", "notes.txt", "e.zip", "e.zip.asc", "e.zip.sha512"));
   expect(uploads).toEqual([
-    { archive: { name: "a.tar.gz" }, signature: { name: "a.tar.gz.minisig" } },
+    { archive: { name: "a.tar.gz" } },
     { archive: { name: "e.zip" }, openpgp: { name: "e.zip.asc" }, digest: { name: "e.zip.sha512" } },
   ]);
-  expect(left.map((l) => l.file.name)).toEqual(["b.tar.gz.minisig", "notes.txt"]);
+  expect(left.map((l) => l.file.name)).toEqual(["b.tar.gz.asc", "notes.txt"]);
 });

@@ -62,12 +62,11 @@ export const runsReleaseQuery = (r: Release): string =>
 
 export interface Upload<F> {
   archive: F;
-  signature?: F;
   openpgp?: F;
   digest?: F;
 }
 
-const SIDE = { ".minisig": "signature", ".asc": "openpgp", ".sha512": "digest" } as const;
+const SIDE = { ".asc": "openpgp", ".sha512": "digest" } as const;
 
 /** uploadsOf joins archives with the files that vouch for them, by their names. Others are left over. */
 export function uploadsOf<F extends { name: string }>(files: readonly F[]): { uploads: Upload<F>[]; left: { file: F; why: string }[] } {
@@ -79,7 +78,7 @@ export function uploadsOf<F extends { name: string }>(files: readonly F[]): { up
     const [ending, field] = Object.entries(SIDE).find(([e]) => f.name.endsWith(e)) ?? [];
     const upload = ending ? uploads.get(f.name.slice(0, -ending.length)) : undefined;
     if (upload && field) upload[field] = f;
-    else left.push({ file: f, why: ending ? "Its archive is missing: choose both." : "It is no archive (.tar.gz or .zip) and no signature (.minisig, .asc, .sha512)." });
+    else left.push({ file: f, why: ending ? "Its archive is missing: choose both." : "It is no archive (.tar.gz or .zip) and no signature (.asc, .sha512)." });
   }
   return { uploads: [...uploads.values()], left };
 }

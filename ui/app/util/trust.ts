@@ -41,7 +41,6 @@ export function recipesFor(trust: Trust): Recipe[] {
   if (!trust.published) {
     return [
       { title: "Create the publishers' keys and publish the first root", text: "muster package keys init --dir release --root-keys 3 --root-threshold 2 --targets-keys 2 --targets-threshold 2\nmuster package keys publish release/1.root.json" },
-      { title: "Or, for hosts that trust one key: create it and let the server accept its packages", text: "muster package keygen --key release.key\nmuster package trust release.pub --name release" },
     ];
   }
   const next = (trust.targets?.version ?? 0) + 1;

@@ -173,9 +173,9 @@ test("a change of a policy is read before it is saved, and compared after it", a
 });
 
 test("the trust page names who signs, and the commands for it", async ({ page }) => {
-  const { items } = await get<{ items: { name?: string }[] }>(page, "/api/v1/publisher_keys");
+  const { root } = await get<{ root: { keys: { name: string }[] } }>(page, "/api/v1/trust");
   await open(page, "/trust");
-  await expect(page.getByRole("main")).toContainText(items[0]!.name!);
+  await expect(page.getByRole("main")).toContainText(root.keys[0]!.name);
   await expect(page.getByRole("region", { name: "Commands for the trust in use" })).toContainText("muster ");
 });
 

@@ -1410,7 +1410,7 @@ export interface paths {
         get?: never;
         /**
          * Publish a package
-         * @description The body is the archive. It is accepted only if it has a signature of a known publisher key and its manifest matches its name. If a root is published, the signature is optional: the signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409. An archive of Elastic's, named elastic-agent-8.15.5-linux-x86_64.tar.gz for example, needs its digest and its OpenPGP signature instead; only Elastic Agents install it.
+         * @description The body is the archive. It is accepted only if the publishers have published a root and its manifest matches its name. The signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409. An archive of Elastic's, named elastic-agent-8.15.5-linux-x86_64.tar.gz for example, needs its digest and its OpenPGP signature instead; only Elastic Agents install it.
          */
         put: operations["pushPackage"];
         post?: never;
@@ -1428,12 +1428,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the publisher keys whose packages the server accepts */
+        /** List the keys of Elastic's whose packages the server accepts */
         get: operations["listPublisherKeys"];
         put?: never;
         /**
-         * Accept packages signed by a publisher key
-         * @description It does not change what enrolled agents trust.
+         * Accept Elastic's packages signed by an OpenPGP key
+         * @description Elastic Agents get the key from the server, and install what it signs.
          */
         post: operations["addPublisherKey"];
         delete?: never;
@@ -1453,8 +1453,8 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Accept no more packages signed by a publisher key
-         * @description Packages that are published stay. It does not change what enrolled agents trust.
+         * Accept no more packages of Elastic's signed by a key
+         * @description Packages that are published stay.
          */
         delete: operations["removePublisherKey"];
         options?: never;
@@ -5409,7 +5409,7 @@ export interface components {
             size: number;
             sha256: string;
             sha512: string;
-            /** @description The publisher key that signed it; empty if it has no signature of its own */
+            /** @description The OpenPGP key that signed a package of Elastic's; empty for Muster's */
             key_id: string;
             maker?: components["schemas"]["Maker"];
             /** @description The component whose package it is; absent for an agent's package */
@@ -5432,16 +5432,12 @@ export interface components {
         PublisherKeyList: {
             items: components["schemas"]["PublisherKey"][];
         };
-        /** @description A key whose packages hosts trust. */
+        /** @description A key whose packages Elastic Agents trust. */
         PublisherKey: {
             /** @description 16 hexadecimal digits */
             id: string;
-            /**
-             * @description The minisign form, or an armored OpenPGP key if maker is elastic
-             * @example RWQ…
-             */
+            /** @description An armored OpenPGP key */
             public_key: string;
-            maker?: components["schemas"]["Maker"];
             name: string;
             /** Format: date-time */
             added_at: string;
@@ -7041,7 +7037,6 @@ export interface components {
             agent_url: string;
             /** @description sha256:<hex> of the CA certificate in DER */
             ca_pin: string;
-            publisher_keys: string[];
             /** @description sha256:<hex> of the newest root, for --trust-root; absent if none is published */
             trust_root?: string;
             /**
@@ -9761,8 +9756,6 @@ export interface operations {
                 "Muster-Sha512"?: string;
                 /** @description The .asc file of an archive of Elastic's, in base64 */
                 "Muster-Openpgp-Signature"?: string;
-                /** @description The .minisig file in base64; optional if a root is published */
-                "Muster-Signature"?: string;
             };
             path: {
                 /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz, or muster-component-web-2.4.0-linux-amd64.tar.gz for a component */

@@ -56,8 +56,8 @@ export function EnrollSteps({ server, policies, policyId, keys, chosen, platform
           {chosen?.api_key ? null : (
             <span className={classes.hint}>{chosen ? "The server cannot show the token of this key again. Create another key." : "Create a key first: its token is part of the command."}</span>
           )}
-          {server.publisher_keys.length === 0 && !server.trust_root ? (
-            <Callout kind="warning" title="These hosts will refuse every upgrade">The command names nothing to trust, since no root and no publisher key is published. <TextLink to="/trust" inherit underline="always">Set up trust</TextLink> first.</Callout>
+          {!server.trust_root ? (
+            <Callout kind="warning" title="These hosts will refuse every upgrade">The command names nothing to trust, since no root is published. <TextLink to="/trust" inherit underline="always">Set up trust</TextLink> first.</Callout>
           ) : null}
           <span className={classes.hint}>
             It installs the agent as a service and enrols it. The host talks to no other server than this one (<span className="mono">--ca-pin</span>) and installs only what

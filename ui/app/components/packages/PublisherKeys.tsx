@@ -1,4 +1,4 @@
-/** The keys whose packages the server accepts. */
+/** The OpenPGP keys whose packages of Elastic's the server accepts. */
 import { Button, Stack, Textarea, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -10,23 +10,19 @@ import { Dialog } from "~/components/base/Dialog";
 import { Empty, Loading, LoadError, Section } from "~/components/base/Page";
 import { RowButton } from "~/components/base/RowButton";
 import { When } from "~/components/base/Time";
-import { CopyBlock, CopyIcon } from "~/components/CopyBlock";
+import { CopyBlock } from "~/components/CopyBlock";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
 
-const STALE = [keys.publisherKeys, keys.server, keys.trails];
+const STALE = [keys.publisherKeys, keys.trails];
 
-export function PublisherKeys({ root }: { root: boolean }) {
+export function PublisherKeys() {
   const list = useQuery(publisherKeysQuery);
   const [adding, setAdding] = useState(false);
   const [removing, setRemoving] = useState<PublisherKey | null>(null);
   const columns: Column<PublisherKey>[] = [
     { id: "name", header: "Name", cell: (k) => <strong>{k.name || "unnamed"}</strong> },
     { id: "id", header: "Fingerprint", nowrap: true, cell: (k) => <span className="mono">{k.id}</span> },
-    {
-      id: "key", header: "Public key", wide: true,
-      cell: (k) => (k.maker === "elastic" ? "OpenPGP, for Elastic's packages" : <span className={classes.copy}><span className="mono">{k.public_key}</span><CopyIcon text={k.public_key} label={`Copy the public key ${k.name || k.id}`} /></span>),
-    },
     { id: "added", header: "Added", nowrap: true, wide: true, cell: (k) => <><When at={k.added_at} />{k.added_by ? <span className={classes.muted}> by {k.added_by}</span> : null}</> },
     { id: "act", header: "Actions", quiet: true, align: "end", cell: (k) => <RowButton danger label={`Remove ${k.name || k.id}`} onClick={() => setRemoving(k)}>Remove…</RowButton> },
   ];
@@ -34,13 +30,14 @@ export function PublisherKeys({ root }: { root: boolean }) {
     <Section title="Publisher keys" plain flush aside={<Button size="compact-sm" variant="default" onClick={() => setAdding(true)}>Add key…</Button>}>
       <div className={classes.tight}>
         <p className={classes.note}>
-          The server accepts packages that one of these keys has signed{root ? ", besides those that the targets file names" : ""}. What an enrolled host trusts was fixed when it enrolled, and does not change here.
+          The server accepts packages of Elastic's that one of these OpenPGP keys has signed. Elastic Agents get the keys from the server.
         </p>
         {list.isError ? <LoadError what="The publisher keys" error={list.error} onRetry={() => void list.refetch()} /> : null}
         {list.isPending ? <Loading rows={2} /> : null}
         {list.data?.length === 0 ? (
           <Empty title="There is no publisher key">
-            {root ? <p>None is needed: the published root decides.</p> : <CopyBlock label="Commands that add a publisher key" text={"muster package keygen --key release.key\nmuster package trust release.pub --name release"} />}
+            <p>Muster's packages need none: the published root decides. For Elastic's, add theirs.</p>
+            <CopyBlock label="Command that adds a publisher key" text="muster package trust GPG-KEY-elastic-agent --name Elastic" />
           </Empty>
         ) : null}
         {list.data && list.data.length > 0 ? <DataTable label="Publisher keys" columns={columns} rows={list.data} rowId={(k) => k.id} /> : null}
@@ -59,7 +56,7 @@ function AddDialog({ onClose }: { onClose: () => void }) {
     <Dialog title="Accept packages signed by another key?" confirm="Add key" why="optional" reason={key.trim() === "" ? "Paste the public key first." : null} busy={add.isPending} error={add.error}
       onConfirm={(why) => add.mutate(why)} onClose={onClose}>
       <Stack gap="sm">
-        <Textarea className={classes.code} label="Public key" description="The text of a .pub file (RWQ…), or an armored OpenPGP key for Elastic's packages" autosize minRows={2} maxRows={8} spellCheck={false} data-autofocus value={key} onChange={(e) => setKey(e.currentTarget.value)} />
+        <Textarea className={classes.code} label="Public key" description="An armored OpenPGP key" autosize minRows={2} maxRows={8} spellCheck={false} data-autofocus value={key} onChange={(e) => setKey(e.currentTarget.value)} />
         <TextInput label="Name (optional)" value={name} onChange={(e) => setName(e.currentTarget.value)} />
       </Stack>
     </Dialog>
@@ -71,7 +68,7 @@ function RemoveDialog({ publisher: k, onClose }: { publisher: PublisherKey; onCl
   return (
     <Dialog title={`Accept no more packages signed by ${k.name || k.id}?`} confirm="Remove key" danger typed={k.id} why="optional" busy={remove.isPending} error={remove.error}
       onConfirm={(why) => remove.mutate(why)} onClose={onClose}>
-      <p>Published packages stay. Hosts that trust this key go on trusting it: only visiting each host changes that.</p>
+      <p>Published packages stay.</p>
     </Dialog>
   );
 }

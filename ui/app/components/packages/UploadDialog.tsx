@@ -42,7 +42,7 @@ export function UploadDialog({ root, initial = [], onClose }: { root: boolean; i
       if (control.signal.aborted) break;
       show(u.archive.name, { share: 0 });
       try {
-        await pushPackage({ file: u.archive, signature: u.signature, openpgp: u.openpgp, digest: u.digest }, (share) => show(u.archive.name, { share }), control.signal);
+        await pushPackage({ file: u.archive, openpgp: u.openpgp, digest: u.digest }, (share) => show(u.archive.name, { share }), control.signal);
         show(u.archive.name, { done: true });
       } catch (error) {
         show(u.archive.name, { error: messageOf(error) });
@@ -56,10 +56,10 @@ export function UploadDialog({ root, initial = [], onClose }: { root: boolean; i
   return (
     <Modal opened onClose={close} size="lg" centered title="Push packages?" closeButtonProps={{ "aria-label": "Close" }} classNames={{ title: dialog.title }}>
       <div className={dialog.form}>
-        <DropZone onFiles={add} hint={root ? "A published root is in force: archives need no .minisig file, and hosts install them once the signed targets file names them." : "Choose each archive together with its .minisig file."} />
+        <DropZone onFiles={add} hint={root ? "Hosts install archives once the signed targets file names them. Choose an archive of Elastic's together with its .asc and .sha512 file." : "The server accepts Muster's packages once the publishers have published a root. Choose an archive of Elastic's together with its .asc and .sha512 file."} />
         {uploads.length > 0 ? (
           <ul className={classes.files}>
-            {uploads.map((u) => <Row key={u.archive.name} name={u.archive.name} bytes={u.archive.size} vouch={u.signature ?? u.openpgp} state={states[u.archive.name]} root={root} />)}
+            {uploads.map((u) => <Row key={u.archive.name} name={u.archive.name} bytes={u.archive.size} vouch={u.openpgp} state={states[u.archive.name]} root={root} />)}
           </ul>
         ) : null}
         {left.map((l) => <Callout key={l.file.name} kind="warning" title={l.file.name}>{l.why}</Callout>)}
