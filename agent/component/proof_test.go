@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/faults/prooffile"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/race"
 )
 
 // scenario is an upgrade whose every call is interrupted.
@@ -263,8 +264,7 @@ const (
 // slower is by how much less is tried under the race detector, which takes several times as
 // long and looks for something else. The tests run without it as well, see testing/suite.
 var slower = func() int {
-	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if race.Enabled {
 		return 60
 	}
 	return 1

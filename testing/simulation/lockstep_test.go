@@ -20,6 +20,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/race"
 )
 
 // errKilled is the error of every write of a coordinator that was killed.
@@ -272,7 +273,7 @@ func (run *lockstepRun) quiet() bool {
 // TestLockstepOfManyHostsNeverRunsMixedVersions is checked after each step of each host.
 func TestLockstepOfManyHostsNeverRunsMixedVersions(t *testing.T) {
 	seeds := 8
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		seeds = 2 // one of which goes on, and one back
 	}
 	for seed := range uint64(seeds) {

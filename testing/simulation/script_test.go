@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-fleet/muster/testing/race"
 )
 
 var update = flag.Bool("update", false, "write the actual output into the scripts")
@@ -57,12 +57,6 @@ func readScript(text string) ([]command, string, error) {
 	return out, comment, nil
 }
 
-// raceEnabled reports whether the race detector is enabled.
-var raceEnabled = func() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}()
-
 // TestScripts runs the scenarios of testdata. With -update it rewrites their output.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -70,7 +64,7 @@ func TestScripts(t *testing.T) {
 		t.Fatalf("no scripts in testdata: %v", err)
 	}
 	for _, file := range files {
-		if raceEnabled && strings.HasSuffix(file, "large.txt") {
+		if race.Enabled && strings.HasSuffix(file, "large.txt") {
 			// Ten thousand hosts take minutes under the race detector and find no more
 			// races than ten; testing/suite runs this script without it.
 			continue

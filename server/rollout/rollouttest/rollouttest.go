@@ -5,12 +5,11 @@ package rollouttest
 import (
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/race"
 )
 
 // Noon is on a Tuesday.
@@ -119,8 +118,7 @@ func StoppedBy(kind fleet.StopKind) func(*fleet.Rollout) {
 // times as long and looks for something else: one write in thirteen. The tests run
 // without it as well, see testing/suite.
 var Slower = func() int {
-	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if race.Enabled {
 		return 13
 	}
 	return 1
