@@ -110,8 +110,8 @@ WantedBy=multi-user.target
 // WatcherSystemd returns the watcher's unit.
 //
 // Type=notify: the unit has started when the watcher watches. TimeoutStartSec=infinity:
-// an older watcher does not notify systemd, and must not be killed for that, since a
-// watch that is interrupted begins again. ConditionPathExists: without a marker there is
+// a watcher that is slow to begin must not be killed for that, since a watch that is
+// interrupted begins again. ConditionPathExists: without a marker there is
 // nothing to watch. Restart, without a limit: a watcher must run as long as the marker
 // exists. No ordering after the agent: an agent that hangs at its start would delay the
 // watcher that replaces it. TimeoutStopSec: a shutdown does not wait for a rollback, which

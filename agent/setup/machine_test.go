@@ -68,7 +68,7 @@ func TestAgentOnAnotherMachineDoesWhatItsSettingsSay(t *testing.T) {
 	}
 }
 
-func TestIdentityOfAnEarlierReleaseTakesTheMachine(t *testing.T) {
+func TestIdentityWithoutAMachineTakesTheFirst(t *testing.T) {
 	top := t.TempDir()
 	id := identity.Identity{AgentID: "a", APIKey: "k", ServerURL: "https://fleet.example.com:8220"}
 	if err := identity.Save(disk.OS{}, top, id); err != nil {

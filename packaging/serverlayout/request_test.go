@@ -235,18 +235,3 @@ func TestMoveOfTheOwner(t *testing.T) {
 		t.Errorf("the pointer leads to %s, %v, want %s", current, err, version)
 	}
 }
-
-// What others than the owner could change is closed by an installation.
-func TestProtectClosesTheFolderOfThePointer(t *testing.T) {
-	l := installation(t)
-	dir := filepath.Dir(l.pointer())
-	for mode, want := range map[os.FileMode]os.FileMode{0o770: 0o750, 0o777: 0o755, 0o755: 0o755, 0o700: 0o700} {
-		must(t, os.Chmod(dir, mode))
-		changed, err := l.Protect()
-		fi, serr := os.Stat(dir)
-		must(t, errors.Join(err, serr))
-		if fi.Mode().Perm() != want || changed != (mode != want) {
-			t.Errorf("%04o became %04o, changed %v", mode, fi.Mode().Perm(), changed)
-		}
-	}
-}

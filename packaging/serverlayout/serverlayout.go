@@ -369,24 +369,6 @@ func (l *Layout) Switch(ctx context.Context, version string, force bool) error {
 	return disk.Point(l.Disk, op, l.Home(version), l.pointer())
 }
 
-// Protect takes the right to write to the folder of the pointer from all but its owner, and reports
-// whether somebody had it.
-func (l *Layout) Protect() (changed bool, err error) {
-	dir, err := l.Disk.OpenFolder(op, filepath.Dir(l.pointer()))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	fi, err := dir.Stat()
-	if err != nil || disk.OwnerOf(fi) == disk.Own || fi.Mode().Perm()&0o022 == 0 {
-		return false, err
-	}
-	return true, dir.Chmod(fi.Mode() &^ 0o022)
-}
-
 // Remove removes a version that is not the current one.
 func (l *Layout) Remove(version string) error {
 	if _, err := manifest.ParseVersion(version); err != nil {

@@ -99,8 +99,8 @@ runs; ` + "`muster server versions switch`" + ` changes that without another ins
 writes only to SYSCONFDIR/muster, so that the prefix can be read-only.
 
 What PREFIX/bin/muster is, everybody on this machine runs, root among them. So only the owner
-of SYSCONFDIR/muster may write there: if its group or others could, this takes that right
-away. The server asks root's unit for another version (` + "`muster server unit --help`" + `).`,
+of SYSCONFDIR/muster may write there. The server asks root's unit for another version
+(` + "`muster server unit --help`" + `).`,
 		Example: `  ./muster server install
   ./muster server install --prefix /opt/muster --sysconfdir /opt/muster/etc`,
 		Args: noArgs,
@@ -108,13 +108,6 @@ away. The server asks root's unit for another version (` + "`muster server unit 
 			layout, self, err := l.layout()
 			if err != nil {
 				return err
-			}
-			protected, err := layout.Protect()
-			if err != nil {
-				return err
-			}
-			if protected {
-				fmt.Fprintf(cmd.ErrOrStderr(), "muster: %s could be written to by others than its owner, and no longer can. The server asks a unit for another version now: `sudo muster server unit --dir /etc/systemd/system` writes it.\n", filepath.Join(layout.SysConfDir, "muster"))
 			}
 			fresh, err := layout.Install(cmd.Context(), a.version, self)
 			if err != nil {

@@ -27,8 +27,7 @@ type Agent struct {
 
 	AccessKeyID   string `json:"access_api_key_id"`
 	AccessKeyHash string `json:"access_api_key_hash"`
-	// The watcher's key, valid for beacons only. Agents that enrolled before there were
-	// beacons have none.
+	// The watcher's key, valid for beacons only.
 	WatcherKeyID   string `json:"watcher_api_key_id,omitempty"`
 	WatcherKeyHash string `json:"watcher_api_key_hash,omitempty"`
 

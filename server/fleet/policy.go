@@ -18,8 +18,7 @@ type Policy struct {
 	SpaceIDs    []string `json:"space_ids,omitempty"`
 	// PolicyRev counts the changes that the policy's agents have to learn about.
 	PolicyRev int64 `json:"revision"`
-	// Revisions are the latest revisions, the newest last. Servers before there was a
-	// history have recorded none.
+	// Revisions are the latest revisions, the newest last.
 	Revisions         []PolicyRevision `json:"revisions,omitempty"`
 	InactivityTimeout time.Duration    `json:"inactivity_timeout"` // stored in nanoseconds; 0: never inactive
 	// UnenrollTimeout is in seconds; nil: none.

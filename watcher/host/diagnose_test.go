@@ -29,7 +29,7 @@ func TestLastOutputSaysWhyAProcessEnded(t *testing.T) {
 	}
 }
 
-// The programs are scripts: one that would not start, one that would, and one of an earlier release.
+// The programs are scripts: one that would not start, one that would, and one of Elastic's.
 func TestDiagnosisNamesTheHostsOwnReason(t *testing.T) {
 	for _, row := range []struct {
 		name, script string

@@ -203,7 +203,7 @@ func TestCommitKeepsStagedVersions(t *testing.T) {
 		}
 	}
 
-	inTime(t, "of a marker without limits", func(t *testing.T, s *site) {
+	inTime(t, "within the default limits", func(t *testing.T, s *site) {
 		older, next, to := home(s, "0.9.0", false), home(s, "1.2.0", true), handoff.Version{Install: s.m.To, StagedAt: time.Now()}
 		left := run(s, nil, handoff.Committed, older, next, to)
 		is(s, left, next.Install, s.m.From)

@@ -143,8 +143,8 @@ func TestStoppedServerIsNotStartedByAnUpgrade(t *testing.T) {
 	m.serves(second)
 }
 
-// In earlier installations the server could change the names in /etc/muster. An upgrade ends that, and
-// changes no file behind a link that the server has left there.
+// If the server can change the names in /etc/muster, an upgrade ends that, and changes no file behind a
+// link that the server has left there.
 func TestFolderOfThePointerIsClosedByAnUpgrade(t *testing.T) {
 	m := serverInDebian(t, "open")
 	const doctor = "muster doctor 2>/dev/null | grep --count 'sudo chmod go-w /etc/muster'"

@@ -52,12 +52,7 @@ func (s *Service) shared() store.PackageData { return s.Store.PackageData() }
 
 // openLocal opens a package in Dir. The error is fs.ErrNotExist if it is not there.
 func (s *Service) openLocal(p fleet.Package) (disk.File, error) {
-	f, err := s.Disk.OpenFile("serve package", s.path(p), os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) && s.shared() != nil {
-		// Pushed before the store had package data.
-		return s.Disk.OpenFile("serve package", filepath.Join(s.Dir, p.SHA256), os.O_RDONLY, 0)
-	}
-	return f, err
+	return s.Disk.OpenFile("serve package", s.path(p), os.O_RDONLY, 0)
 }
 
 // share uploads a package from Dir to the store's package data, if there is any.

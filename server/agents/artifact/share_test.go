@@ -358,27 +358,20 @@ func TestRunFetchesPushedPackagesAhead(t *testing.T) {
 
 func TestRunUploadsPackagesMissingFromStore(t *testing.T) {
 	first, second, d := servers(t)
-	// Pushed before the store had package data, so named by the digest alone.
-	alone := first.service.Store
-	first.service.Store = first.store
-	old := first.build("1.0.0", "old")
-	was := first.pushed(old)
-	first.service.Store = alone
-	_, err := second.serve(http.MethodGet, old.name, nil)
-	second.wantKind(err, fleet.Unavailable, "missing")
-	first.serves(old)
-
 	in := first.build("1.1.0", "better")
 	p := first.pushed(in)
 	d.set(func(d *memoryData) { clear(d.content) })
+	_, err := second.serve(http.MethodGet, in.name, nil)
+	second.wantKind(err, fleet.Unavailable, "missing")
+	first.serves(in)
+
 	stop := first.run()
-	eventually(t, "both to be in the store", func() bool { return len(d.has()) == 2 })
+	eventually(t, "it to be in the store", func() bool { return len(d.has()) == 1 })
 	stop()
-	if got := first.folder(); !slices.Equal(got, slices.Sorted(slices.Values([]string{was.SHA256, p.SHA256 + ".copy"}))) {
+	if got := first.folder(); !slices.Equal(got, []string{p.SHA256 + ".copy"}) {
 		t.Errorf("the folder has %v", got)
 	}
 	second.service.Now = func() time.Time { return time.Now().Add(time.Minute) } // the failed fetch is not retried at once
-	second.serves(old)
 	second.serves(in)
 }
 
@@ -401,8 +394,7 @@ func TestRunRemovesBytesWithoutRecord(t *testing.T) {
 		}
 	}
 	age(4*time.Hour, digest("a")+".copy", ".push-old", ".fetch-old")
-	// A push in progress, and a package of a server without package data, which may be
-	// the only copy.
+	// A push in progress, and a package of a server without package data.
 	age(2*time.Hour, digest("b")+".copy", ".push-new", ".fetch-new")
 	age(1000*time.Hour, digest("c"), "README")
 	d.set(func(d *memoryData) {

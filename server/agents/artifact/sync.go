@@ -159,8 +159,7 @@ func (s *Service) exchange(ctx context.Context, records []fleet.Package, whole m
 	return errors.Join(errs...)
 }
 
-// restore uploads a package that only this server has: it was pushed before the store
-// had package data, or the store has lost it.
+// restore uploads a package that only this server has, since the store has lost it.
 func (s *Service) restore(ctx context.Context, p fleet.Package) error {
 	ctx, cancel := context.WithTimeout(ctx, FetchTimeout)
 	defer cancel()

@@ -19,8 +19,7 @@ var Platforms = []string{"linux-amd64", "linux-arm64", "darwin-arm64", "windows-
 // which clients would replace too.
 const TokenWord = "YOUR_ENROLLMENT_TOKEN"
 
-// tokenVariable is where the agent reads the token. Every agent does: the one that a command
-// installs may be older than its flag --token-file.
+// tokenVariable is where the agent reads the token.
 const tokenVariable = "MUSTER_ENROLLMENT_TOKEN" //nolint:gosec // a name, not a token
 
 // Access is what a new host must know of the server.

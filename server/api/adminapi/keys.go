@@ -50,8 +50,7 @@ type EnrollmentKey struct {
 	Active   bool   `json:"active"`
 	ApiKeyId string `json:"api_key_id"`
 	// base64(id:secret). After the creation it is absent if the server cannot read it: the key was
-	// made by an older version or with enrollment.readable_keys: false, or the server lacks the
-	// encryption key.
+	// made with enrollment.readable_keys: false, or the server lacks the encryption key.
 	ApiKey    *string    `json:"api_key,omitempty"`
 	Name      string     `json:"name"`
 	PolicyId  string     `json:"policy_id"`

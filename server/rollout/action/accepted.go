@@ -38,17 +38,19 @@ type terms interface {
 	step(ctx context.Context, s *Service, a *fleet.Action, agentIDs []string) (step, error)
 }
 
-// cancelKind is the kind of an order to cancel an action. It has no terms.
-const cancelKind = "cancel"
+// Kinds of orders that several places name. An order to cancel an action has no terms.
+const (
+	cancelKind  = "cancel"
+	upgradeKind = "upgrade" // and to stage
+)
 
 var kinds = map[string]func() terms{
-	"upgrade":  func() terms { return new(UpgradeOrder) },
-	"rollback": func() terms { return new(RollbackOrder) },
-	"stage":    func() terms { return &UpgradeOrder{Stages: true} },
-	"unenrol":  func() terms { return new(UnenrollOrder) },
-	"reassign": func() terms { return new(ReassignOrder) },
-	"tag":      func() terms { return new(TagsOrder) },
-	"other":    func() terms { return new(Order) },
+	upgradeKind: func() terms { return new(UpgradeOrder) },
+	"rollback":  func() terms { return new(RollbackOrder) },
+	"unenrol":   func() terms { return new(UnenrollOrder) },
+	"reassign":  func() terms { return new(ReassignOrder) },
+	"tag":       func() terms { return new(TagsOrder) },
+	"other":     func() terms { return new(Order) },
 }
 
 // keyOf returns the id of an accepted order: a digest of what was asked for, so that the same call

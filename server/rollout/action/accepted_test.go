@@ -275,7 +275,7 @@ func TestRepeatedOrderJoinsTheFirst(t *testing.T) {
 // A cancel, interrupted or not, is complete when it is asked for again.
 func TestRepeatedCancelContinues(t *testing.T) {
 	w := bulkWorld(t, "cancel")
-	w.must(w.store.Actions().Cancel(t.Context(), "up", w.now)) // an earlier version died here
+	w.must(w.store.Actions().Cancel(t.Context(), "up", w.now)) // a server died here
 	_, err := w.service.Cancel(t.Context(), "up", "ann")
 	w.must(err)
 	for _, id := range bulkIDs {
@@ -352,31 +352,6 @@ func TestStoppingServerInterruptsItsOrders(t *testing.T) {
 	for _, id := range bulkIDs {
 		if !w.upgrading(id) {
 			t.Errorf("%s is not upgrading", id)
-		}
-	}
-}
-
-// Servers of neighbouring versions take over each other's orders. The one before had a type of its own
-// for stages, so its terms do not say that they are of a stage.
-func TestStageThatAnEarlierVersionAcceptedStaysAStage(t *testing.T) {
-	w := bulkWorld(t, "stage")
-	expires := w.now.Add(time.Hour)
-	w.must(w.store.AcceptedOrders().Create(t.Context(), fleet.AcceptedOrder{
-		ID: "digest", Kind: "stage", Terms: []byte(`{"ID":"","Component":"","version":"1.1.0","Selected":false,"Actor":"ann"}`), AgentIDs: bulkIDs,
-		Action: fleet.Action{
-			ID: "st", Type: agentapi.ActionStage, CreatedAt: w.now, CreatedBy: "ann", Expiration: &expires, Data: event.Data(agentapi.UpgradeData{Version: "1.1.0"}),
-		},
-	}))
-	w.must(w.server(mortal(w.store, 0)).ContinueOrders(t.Context()))
-	w.untilCarriedOut()
-	a, err := w.store.Actions().Get(t.Context(), "st")
-	w.must(err)
-	if !slices.Equal(a.Agents, bulkIDs) {
-		t.Errorf("the action is for %v", a.Agents)
-	}
-	for _, id := range bulkIDs {
-		if w.upgrading(id) {
-			t.Errorf("%s is marked as if it upgraded", id)
 		}
 	}
 }

@@ -52,7 +52,7 @@ type UpgradeOrder struct {
 // Single agent, ReconcileUpgrades clears the mark.
 func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, error) {
 	now, asked := s.Now.UTC(), o
-	key, earlier, err := s.ordered(ctx, o.Single, o.kind(), &o, nil, o.Actor, o.AgentIDs)
+	key, earlier, err := s.ordered(ctx, o.Single, upgradeKind, &o, nil, o.Actor, o.AgentIDs)
 	if err != nil || earlier != nil {
 		return deref(earlier), err
 	}
@@ -88,15 +88,7 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 		Component: o.ComponentData(o.Component, a.ID, catalog),
 	})
 	o.marks(&do, &a)
-	return s.order(ctx, a, o.AgentIDs, do, key, o.kind(), &asked)
-}
-
-// kind is the kind of the accepted order.
-func (o *UpgradeOrder) kind() string {
-	if o.Stages {
-		return "stage"
-	}
-	return "upgrade"
+	return s.order(ctx, a, o.AgentIDs, do, key, upgradeKind, &asked)
 }
 
 // marks adds to a step how the order marks an agent.

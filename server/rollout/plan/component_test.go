@@ -253,7 +253,7 @@ func TestAssessOfComponents(t *testing.T) {
 func TestAHostMayObserveForLongerThanThePlanWaits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		wait := time.Duration(rapid.IntRange(1, 1200).Draw(rt, "wait")) * time.Second
-		observes := time.Duration(rapid.IntRange(0, 3600).Draw(rt, "observes")) * time.Second // 0: an older server made the target
+		observes := time.Duration(rapid.IntRange(0, 3600).Draw(rt, "observes")) * time.Second // 0: its policy did not list the component
 		host := cmp.Or(observes, agentapi.DefaultComponentWait)
 		p := offeredComponent(func(err error) { rt.Fatal(err) })
 		p.rollout.Plan.Health.Wait, p.target.Observes = fleet.Duration(wait), fleet.Duration(observes)

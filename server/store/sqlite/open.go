@@ -143,7 +143,7 @@ const (
 )
 
 // upgradeSchema upgrades the schema to the newest. No other connection may be open
-// meanwhile: an older Muster, which does not use the lock file, would continue to use
+// meanwhile: a reader of an older Muster, which takes no lock, would continue to use
 // tables that no longer exist. Afterwards an older Muster refuses the file.
 func upgradeSchema(ctx context.Context, path string, opts Options) (err error) {
 	version, newest := 0, 0
@@ -161,7 +161,7 @@ func upgradeSchema(ctx context.Context, path string, opts Options) (err error) {
 		}
 		switch {
 		case code(err) == sqlite3.SQLITE_BUSY && settings == exclusiveSettings:
-			return fmt.Errorf("open: %w: an older Muster may have it open, and must not write beside this one: stop every process that has it open, then start again", fault(path, "upgrade the schema", err))
+			return fmt.Errorf("open: %w: an older Muster may have it open, and must not use it beside this one: stop every process that has it open, then start again", fault(path, "upgrade the schema", err))
 		case err != nil:
 			return fmt.Errorf("open: %w", fault(path, "upgrade the schema", err))
 		case version == newest:

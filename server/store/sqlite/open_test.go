@@ -527,8 +527,7 @@ func TestReadOnlyNeverWritesToTheFile(t *testing.T) {
 	}
 }
 
-// An older Muster does not use the lock file: a process of it that has the file open would
-// keep writing.
+// A reader does not use the lock file, nor does a program of somebody else.
 func TestSchemaIsNotUpgradedWhileAnOlderProcessHasTheFileOpen(t *testing.T) {
 	t.Parallel()
 	path, later, older := fileWithAgent(t), Options{BusyTimeout: fast.BusyTimeout, schemas: notes(t)}, NewestSchema()

@@ -5372,7 +5372,7 @@ export interface components {
             id: string;
             active: boolean;
             api_key_id: string;
-            /** @description base64(id:secret). After the creation it is absent if the server cannot read it: the key was made by an older version or with enrollment.readable_keys: false, or the server lacks the encryption key. */
+            /** @description base64(id:secret). After the creation it is absent if the server cannot read it: the key was made with enrollment.readable_keys: false, or the server lacks the encryption key. */
             api_key?: string;
             name: string;
             policy_id: string;
