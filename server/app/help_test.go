@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"encoding/base64"
 	"math/rand/v2"
 )
 
@@ -12,5 +11,3 @@ func noise(size int) string {
 	_, _ = r.Read(b) // never fails
 	return string(b)
 }
-
-func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

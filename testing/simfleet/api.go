@@ -17,12 +17,12 @@ var people = []string{"ann", "ben", "ci"}
 
 // api calls the admin API with somebody's key. A body in bytes is sent as it is, any other as
 // JSON. out is decoded from the answer unless it is nil.
-func (f *Fleet) api(ctx context.Context, as, method, path string, body, out any, header map[string]string) error {
+func (f *Fleet) api(ctx context.Context, as, method, path string, body, out any) error {
 	key := f.AdminKey
 	if as != admin {
 		key = f.keys[as]
 	}
-	answer, err := f.do(ctx, key, method, f.AdminURL+path, body, header)
+	answer, err := f.do(ctx, key, method, f.AdminURL+path, body, nil)
 	if err != nil || out == nil {
 		return err
 	}
@@ -66,7 +66,7 @@ type object = map[string]any
 
 // post is api for the most common calls.
 func (f *Fleet) post(ctx context.Context, as, path string, body, out any) error {
-	return f.api(ctx, as, http.MethodPost, path, body, out, nil)
+	return f.api(ctx, as, http.MethodPost, path, body, out)
 }
 
 // addPeople creates the keys of people.

@@ -99,7 +99,7 @@ func (f *Fleet) publishRoot(ctx context.Context) error {
 	var state struct {
 		OnlineKeys []string `json:"online_keys"`
 	}
-	if err := f.api(ctx, "ci", http.MethodGet, "/api/v1/trust", nil, &state, nil); err != nil {
+	if err := f.api(ctx, "ci", http.MethodGet, "/api/v1/trust", nil, &state); err != nil {
 		return err
 	}
 	if len(state.OnlineKeys) == 0 {
@@ -164,7 +164,7 @@ func (f *Fleet) publish(ctx context.Context, component string, versions ...strin
 			if err != nil {
 				return err
 			}
-			if err := f.api(ctx, "ci", http.MethodPut, "/api/v1/packages/"+p.FileName(), p.data, nil, nil); err != nil {
+			if err := f.api(ctx, "ci", http.MethodPut, "/api/v1/packages/"+p.FileName(), p.data, nil); err != nil {
 				return err
 			}
 			packages = append(packages, p)

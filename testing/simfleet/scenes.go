@@ -84,7 +84,7 @@ func (f *Fleet) guards(ctx context.Context) error {
 		{"ben", http.MethodPost, "/api/v1/views", object{"page": "rollouts", "name": "Running or paused", "search": "state=running&state=paused"}},
 		{"ben", http.MethodPost, "/api/v1/views", object{"page": "audit", "name": "What ann did", "search": "actor=ann"}},
 	} {
-		if err := f.api(ctx, r.as, r.method, r.path, r.body, nil, nil); err != nil {
+		if err := f.api(ctx, r.as, r.method, r.path, r.body, nil); err != nil {
 			return err
 		}
 	}
@@ -157,7 +157,7 @@ func (f *Fleet) declare(ctx context.Context) error {
 	declared := func(name string, selector, spec object) error {
 		spec["selector"] = selector
 		body := object{"apiVersion": "muster.dev/v1alpha2", "kind": "Fleet", "metadata": object{"name": name, "labels": object{"team": name}}, "spec": spec}
-		return f.api(ctx, "ci", http.MethodPut, "/api/v1/fleets/"+name+"?why=merge+request+212", body, nil, nil)
+		return f.api(ctx, "ci", http.MethodPut, "/api/v1/fleets/"+name+"?why=merge+request+212", body, nil)
 	}
 	err := declared("workstations", early("desk"), object{
 		"agent": object{"version": newest}, "strategy": object{"kind": "rolling", "batch_size": f.batch(1)},

@@ -124,7 +124,7 @@ func (f *Fleet) activeRollouts(ctx context.Context) (map[string]bool, error) {
 			Plan struct{ Name string }
 		}
 	}
-	err := f.api(ctx, admin, http.MethodGet, "/api/v1/rollouts?perPage=100&state=running&state=paused&state=cancelling", nil, &list, nil)
+	err := f.api(ctx, admin, http.MethodGet, "/api/v1/rollouts?perPage=100&state=running&state=paused&state=cancelling", nil, &list)
 	names := map[string]bool{}
 	for _, r := range list.Items {
 		names[r.Plan.Name] = true

@@ -253,7 +253,7 @@ func TestMirrorIsACopyThatHostsAccept(t *testing.T) {
 	p.refuses([]string{"newest root is not the one in"}, "keys", "mirror", "--out", "copy")
 	stranger := tuftest.New(t)
 	stranger.Release("9.9.9", "evil")
-	p.server.offered = append(stranger.State.Roots, stranger.State.Targets, stranger.State.Snapshot, stranger.State.Timestamp)
+	p.server.offered = [][]byte{stranger.State.Root(), stranger.State.Targets, stranger.State.Snapshot, stranger.State.Timestamp}
 	p.refuses([]string{"newest root is not the one in"}, "keys", "mirror", "--out", "copy")
 }
 
