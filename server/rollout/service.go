@@ -74,7 +74,7 @@ type Renderer interface {
 	Digest(files []agentapi.RenderedFile) string
 }
 
-// Manifests finds upgrade manifests.
+// UpgradeManifests finds upgrade manifests.
 type UpgradeManifests interface {
 	Get(ctx context.Context, profile, id string) (plan.UpgradeManifest, error)
 	List(ctx context.Context) ([]plan.UpgradeManifest, error)

@@ -26,7 +26,7 @@ type Renderer struct {
 	prepared map[planKey]*prepared
 }
 
-// Manifests finds the templates of upgrade manifests.
+// UpgradeManifests finds the templates of upgrade manifests.
 type UpgradeManifests interface {
 	Templates(ctx context.Context, profile, id string) (*Templates, error)
 }

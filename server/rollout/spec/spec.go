@@ -96,7 +96,7 @@ type Desired struct {
 	UpgradeManifest *UpgradeManifest `json:"manifest,omitempty"`
 }
 
-// Manifest names an upgrade manifest on the server.
+// UpgradeManifest names an upgrade manifest on the server.
 type UpgradeManifest struct {
 	// Profile of the upgrade manifest, the folder that it is in
 	Profile string `json:"profile" example:"edge"`

@@ -373,7 +373,8 @@ func (s *Store) SkipEvents(ctx context.Context, last int64) error {
 }
 
 func (s *Store) DropActions(ctx context.Context) error { return s.dropSequence(ctx, s.actionSequence) }
-func (s *Store) DropEvents(ctx context.Context) error  { return s.dropSequence(ctx, s.eventSequence) }
+
+func (s *Store) DropEvents(ctx context.Context) error { return s.dropSequence(ctx, s.eventSequence) }
 
 // dropSequence deletes and recreates an index, which is the only way to reuse its numbers.
 func (s *Store) dropSequence(ctx context.Context, o *sequence) error {

@@ -18,10 +18,10 @@ type Beacon struct {
 	At      time.Time `json:"at"`
 }
 
-// BeaconStage is the phase of a watch; its name on the wire is stage.
+// BeaconPhase is the phase of a watch; its name on the wire is stage.
 type BeaconPhase string
 
-// Values of BeaconStage. The last three end the watch.
+// Values of BeaconPhase. The last three end the watch.
 const (
 	BeaconWatching       BeaconPhase = "watching"
 	BeaconRollingBack    BeaconPhase = "rolling_back"
