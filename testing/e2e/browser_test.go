@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
@@ -21,7 +22,8 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 	require.Path(t, filepath.Join(root, "ui", "node_modules", ".package-lock.json"), "run `go tool mage test`, or `npm ci` in ui")
 	require.Path(t, filepath.Join(root, "ui", "dist", "index.html"), "run `go tool mage ui`")
 
-	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "db-01")
+	// A browser on a busy machine takes seconds to show a phase.
+	w := newWorld(t, harness.HostOptions{Grace: 12 * time.Second}, "web-01", "web-02", "db-01")
 	w.publish("1.1.0", w.Programs.Agent)
 	w.publish("1.3.0", w.Programs.Unhealthy)
 	w.publish("1.4.0", w.Programs.Agent)

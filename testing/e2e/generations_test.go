@@ -40,7 +40,7 @@ func TestNewestWatcherThatUnderstandsTheMarkerWatches(t *testing.T) {
 
 func TestHostWithAnOldWatcherUsesTheNewOne(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
-	w.archives["0.9.0"] = w.packageWith("0.9.0", w.Programs.OldWatcher)
+	w.add("0.9.0", w.packageWith("0.9.0", w.Programs.OldWatcher))
 	h := w.install("0.9.0", "old")
 	watchedBy(t, h, "0.9.0")
 
@@ -74,7 +74,7 @@ func TestHostUpgradesToALegacyPackageAndBack(t *testing.T) {
 
 func TestHostInstalledFromALegacyPackageUpgrades(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
-	w.archives["0.9.0"] = w.legacy("0.9.0", "abcdef0123")
+	w.add("0.9.0", w.legacy("0.9.0", "abcdef0123"))
 	h := w.install("0.9.0", "old")
 	w.wait(h, "runs 0.9.0", func(a adminapi.Agent) bool { return a.Agent.Version == "0.9.0" })
 
@@ -104,8 +104,10 @@ func TestRunningPackageIsRefusedInEitherGeneration(t *testing.T) {
 		t.Run(published+" is published", func(t *testing.T) {
 			w := newWorld(t, harness.HostOptions{})
 			for running, make := range generations {
-				w.archives[version] = make(w)
+				w.add(version, make(w))
 				w.install(version, running)
+				_, err := w.server.CLI(t.Context(), "package", "withdraw", filepath.Base(w.archives[version]), "--targets-key", w.publisher.TargetsKey())
+				check(t, err)
 			}
 			w.add(version, publish(w))
 			for _, h := range w.hosts {

@@ -42,7 +42,7 @@ func TestAgentRestartedDuringADownloadIsUpgraded(t *testing.T) {
 	}
 }
 
-// stallingSource serves the packages of a folder, of which archives stop half-way.
+// stallingSource serves the packages of a folder, of which archives stop half-way, also for a host that resumes.
 func stallingSource(t *testing.T, dir string) string {
 	t.Helper()
 	end := make(chan struct{})
@@ -52,7 +52,9 @@ func stallingSource(t *testing.T, dir string) string {
 			http.ServeFile(rw, r, file)
 			return
 		}
-		http.ServeFile(&half{ResponseWriter: rw, left: size(t, file) / 2, wait: func() {
+		var from int64
+		_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from) // else it is the whole file
+		http.ServeFile(&half{ResponseWriter: rw, left: max(size(t, file)/2-from, 0), wait: func() {
 			select {
 			case <-end:
 			case <-r.Context().Done():

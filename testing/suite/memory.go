@@ -14,7 +14,7 @@ import (
 const memoryPrefix = "m"
 
 // memoryNeeded is how many bytes must be free for temporary files to be in memory. The files take up
-// to 3 GB, and the programs that tests start some 6 GB.
+// to 1 GB, the programs that tests start some 6 GB, and the cache of what is built the rest.
 const memoryNeeded = 12 << 30
 
 // useMemory moves the temporary files of tests into memory, if $TMPDIR names no other place and
@@ -30,7 +30,11 @@ func useMemory(out io.Writer) (remove func()) {
 	}
 	removeLeft(top)
 	dir, disk := filepath.Join(top, memoryPrefix+strconv.Itoa(os.Getpid())), os.TempDir()
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, 0o777|os.ModeSticky) // as /tmp is: some tests act as another user
+	}
+	if err != nil {
 		fmt.Fprintf(out, "Temporary files stay on the disk: %v\n", err)
 		return func() {}
 	}

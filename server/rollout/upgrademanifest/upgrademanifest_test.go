@@ -139,7 +139,7 @@ func TestConfigurationErrors(t *testing.T) {
 		"twice":    `config_files[1].path: "/etc/x" occurs twice`,
 		"variable": `variable_overrides: have the name "a-b"`,
 		"number":   "cannot unmarshal",
-		"outside":  `config_files[0].template: is "../q/t", want the path of a file below the folder of the manifest`,
+		"outside":  `config_files[0].template: is "../q/t", want the path of a file below the folder of the upgrade manifest`,
 		"gone":     "p/gone.yaml cannot be used: there is no template t/gone in the folder p",
 		"folder":   "the template t of the upgrade manifest p/folder.yaml is no file",
 		"self":     `config_files[0].template: is "self.yaml", which would be an upgrade manifest itself: put it into a folder`,
