@@ -132,8 +132,8 @@ func metaFile(version int64, data []byte) *metadata.MetaFiles {
 	return &metadata.MetaFiles{Version: version, Length: int64(len(data)), Hashes: metadata.Hashes{hashName: sum[:]}}
 }
 
-// check is [Repository.Verify], but tolerates an expired offline role: the server goes on renewing the online roles,
-// so that agents report the role that people must sign.
+// check is [Repository.Verify], but tolerates an expired offline role: the server goes on
+// renewing the online roles, so that agents report the role that people must sign.
 func (r Repository) check(now time.Time) error {
 	err := r.Verify(now)
 	var expired *ExpiredError

@@ -167,14 +167,7 @@ func TestAddRefusesPackagesThatHostsRefuse(t *testing.T) {
 	copyOf(archive, "latest.tar.gz")
 	refuses("latest.tar.gz", "mv latest.tar.gz "+archive)
 	// The platform of a legacy package, and with it the name, is read from its program.
-	legacy := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
-	entries := fakepkg.SoundLegacy(legacy)
-	for i := range entries {
-		if strings.HasSuffix(entries[i].Name, "/muster-agent") {
-			entries[i].Body = fakepkg.Program("linux", "arm64")
-		}
-	}
-	fakepkg.Write(t, p.dir, "download.tar.gz", entries)
+	writeLegacy(t, p.dir, fakepkg.DescribeLegacy("1.1.0-SNAPSHOT"))
 	refuses("download.tar.gz", "mv download.tar.gz muster-agent-1.1.0-SNAPSHOT-linux-arm64.tar.gz")
 	// Under another name it would be another component's, or an agent's.
 	described := fakepkg.DescribeComponent(fakepkg.Component("web"), "2.4.0")

@@ -26,14 +26,15 @@ func newKeysMirror(remote Remote) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "mirror --out DIR",
-		Short: "Copy the signed metadata into a folder, for hosts that have no server of Muster's",
-		Long: `Write all files of the signed metadata into a folder, to lie beside the packages: on a medium
-for hosts without a network, which install a package with --trust-root, or on a mirror that
-hosts at a Fleet Server load packages from. The files are verified as hosts verify them.
+		Short: "Copy the signed metadata into a folder, for hosts without a server of Muster's",
+		Long: `Write all files of the signed metadata into the folder of the packages. Hosts without a
+network install a package from that folder with --trust-root, and hosts at a Fleet Server
+load packages from it. The files are verified as hosts verify them.
 
-The server signs every few hours that the files are current. So a copy is good for at most a
-day, and a mirror needs this command several times a day. Without a server of Muster's, pass
-the private key whose public key keys init got with --online-key: it signs here instead.`,
+The server signs every few hours that the files are current, so hosts accept a copy for at
+most a day. Run this command several times a day for a folder that hosts load from. Without
+a server of Muster's, --online-key names the private key that signs the files here. Its
+public key is the one that was given to keys init.`,
 		Example: `  muster package keys mirror --root release --out /media/stick/packages
   muster package keys mirror --root release --out /srv/packages --online-key online.key`,
 		Args:         cobra.NoArgs,

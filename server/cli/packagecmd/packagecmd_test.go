@@ -292,16 +292,22 @@ func TestExampleHasEveryKeyOfAComponent(t *testing.T) {
 	}
 }
 
-func TestALegacyPackageIsInspected(t *testing.T) {
-	r := newRelease(t)
-	p := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
+// writeLegacy writes download.tar.gz, a legacy package whose agent is for arm64.
+func writeLegacy(t *testing.T, dir string, p manifest.Package) {
+	t.Helper()
 	entries := fakepkg.SoundLegacy(p)
 	for i := range entries {
 		if strings.HasSuffix(entries[i].Name, "/muster-agent") {
 			entries[i].Body = fakepkg.Program("linux", "arm64")
 		}
 	}
-	fakepkg.Write(t, r.dir, "download.tar.gz", entries)
+	fakepkg.Write(t, dir, "download.tar.gz", entries)
+}
+
+func TestALegacyPackageIsInspected(t *testing.T) {
+	r := newRelease(t)
+	p := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
+	writeLegacy(t, r.dir, p)
 	human := r.run("inspect", "download.tar.gz")
 	for _, word := range []string{"1.1.0-SNAPSHOT", p.Hash, "linux/arm64", "legacy: no manifest", "data/muster-agent-3f2a9c", "package.version"} {
 		if !strings.Contains(human, word) {

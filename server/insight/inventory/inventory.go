@@ -75,7 +75,7 @@ func (s *Service) findAt(ctx context.Context, sel Selection, now time.Time) (Fou
 	return Found{store.AgentFilter{PolicyID: sel.Policy, Query: q}, timeouts, now}, nil
 }
 
-// key tells selections apart, without With.
+// key identifies a selection in the caches. It leaves With out, which is empty there.
 func (sel Selection) key(timeouts map[string]time.Duration) string {
 	return fmt.Sprintf("%q %t %q %q %v", sel.Kuery, sel.Inactive, sel.Policy, sel.Policies, timeouts)
 }
