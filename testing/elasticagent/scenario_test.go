@@ -487,7 +487,7 @@ func TestAgentsGetOnlyPackagesOfTheirOwnMaker(t *testing.T) {
 	if got := w.Agents(http.MethodGet, "/artifacts/beats/elastic-agent/muster-agent-1.1.0-linux-amd64.tar.gz", "", nil); got.Status != http.StatusNotFound {
 		t.Errorf("the path of Elastic's packages has Muster's: %d", got.Status)
 	}
-	// Hosts pin the publisher keys that the server names.
+	// Hosts do not pin the key of Elastic.
 	info := w.Admin(http.MethodGet, "/api/v1/server", nil)
 	if info.Status != http.StatusOK || strings.Contains(string(info.Body), "PGP") {
 		t.Errorf("the server names %s", info.Body)

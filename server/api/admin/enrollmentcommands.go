@@ -34,7 +34,7 @@ func (h *Handlers) enrollmentCommands(c *gin.Context) error {
 		case !ok:
 			item.Problem = ptr(artifact.NoAgent(platform).Error())
 		case !access.Trusted():
-			item.Problem = ptr("hosts would refuse every upgrade, since there is no root and no publisher key that they could trust: publish a root with `muster package keys publish`")
+			item.Problem = ptr("hosts would refuse every upgrade, since there is no root that they could trust: `muster package keys init` makes the first one, and `muster package keys publish` publishes it")
 		case strings.HasSuffix(p.File, ".zip") && !strings.HasPrefix(platform, "windows-"):
 			item.Problem = ptr("the newest agent is " + p.File + ", which tar cannot unpack there: publish it as .tar.gz")
 		default:

@@ -48,7 +48,6 @@ func differ(at string, a, b reflect.Type) []string {
 	for name, f := range left {
 		g, ok := right[name]
 		switch {
-		case name == "sealed": // only in the store
 		case !ok:
 			bad = append(bad, at+"."+name+" is not in the specification")
 		case f.optional && !g.optional:
