@@ -3,6 +3,7 @@
 package setup
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,7 +39,11 @@ func TestTopFolderMustBelongToRootAlone(t *testing.T) {
 
 func TestInstallAsRootRefusesAFolderThatOthersCanChange(t *testing.T) {
 	require.Root(t)
-	for _, top := range []string{filepath.Join(t.TempDir(), "not", "yet"), t.TempDir()} {
+	shared := t.TempDir()
+	if err := errors.Join(os.Chmod(shared, 0o777|fs.ModeSticky), os.Mkdir(filepath.Join(shared, "empty"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, top := range []string{filepath.Join(shared, "not", "yet"), filepath.Join(shared, "empty")} {
 		_, err := Installation{Disk: disk.OS{}, Top: top, Executable: os.Args[0]}.Run(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "is shared by all users") {
 			t.Errorf("%s: error is %v", top, err)
