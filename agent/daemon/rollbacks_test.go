@@ -30,7 +30,11 @@ func (m *machine) commit() {
 	if err != nil || mk == nil {
 		m.t.Fatalf("marker %v, %v", mk, err)
 	}
-	if err := handoff.WritePrevious(disk.OS{}, m.top, handoff.Previous{Install: mk.From, ReplacedBy: mk.To, ReplacedAt: time.Now()}); err != nil {
+	list, err := handoff.ReadVersions(disk.OS{}, m.top)
+	if err == nil {
+		err = handoff.WriteVersions(disk.OS{}, m.top, append(list, handoff.Version{Install: mk.From, ReplacedAt: time.Now()}))
+	}
+	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.end(handoff.Committed, nil)
@@ -91,7 +95,7 @@ func TestRollbackToAnotherBuildOfTheVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := handoff.Install{Identity: p.Identity(), Home: p.Home()}
-	if err := handoff.WritePrevious(disk.OS{}, m.top, handoff.Previous{Install: kept, ReplacedBy: running, ReplacedAt: time.Now()}); err != nil {
+	if err := handoff.WriteVersions(disk.OS{}, m.top, []handoff.Version{{Install: kept, ReplacedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
 	m.start()

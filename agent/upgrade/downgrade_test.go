@@ -28,7 +28,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 		return func(t *testing.T, h *testHost, s *source) {
 			delete(s.files, manifest.ArchiveName("0.9.0", "linux", "amd64", archiveFormat)) // the other build
 			v := h.keep(t, s, "0.9.0", hash)
-			must(t, handoff.WritePrevious(disk.OS{}, h.top, handoff.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now().Add(-ago)}))
+			must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-ago)}}))
 			s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
 		}
 	}
@@ -105,7 +105,7 @@ func TestServerRollsBackOnlyWithinTheWindowAndAboveTheFloor(t *testing.T) {
 			s := newSource(t)
 			h := newHost(t, s, disk.OS{})
 			v := h.keep(t, s, "0.9.0", "cccccc")
-			must(t, handoff.WritePrevious(disk.OS{}, h.top, handoff.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now().Add(-c.ago)}))
+			must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-c.ago)}}))
 			h.executor.Trust = publisher{trust.Expectation{Floor: c.floor}}
 			r := back
 			r.Local, r.Force = c.local, true

@@ -195,17 +195,12 @@ func (e *Executor) RemoveVersion(version string) error {
 	return e.remove(list, gone)
 }
 
-// remove removes some of the versions in list from the host and from the records. The homes go
+// remove removes some of the versions in list from the host and from the record. The homes go
 // first: one without a record would stay until the next upgrade is committed.
 func (e *Executor) remove(list, gone []handoff.Version) error {
 	for _, v := range gone {
 		e.log().Info("a version is removed from the host", "version", v.Identity.String(), "staged_at", v.StagedAt, "replaced_at", v.ReplacedAt)
 		if err := disk.RemoveHome(e.Disk, e.Top, v.Home); err != nil {
-			return err
-		}
-	}
-	if p, err := handoff.ReadPrevious(e.Disk, e.Top); err == nil && p != nil && handoff.Holds(gone, p.Home) {
-		if err := handoff.RemovePrevious(e.Disk, e.Top); err != nil {
 			return err
 		}
 	}

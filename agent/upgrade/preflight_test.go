@@ -126,7 +126,9 @@ func (h *testHost) keep(t *testing.T, s *source, number, hash string) handoff.In
 	must(t, os.WriteFile(archive, s.files[name], 0o600))
 	_, err := install.Unpack(context.Background(), &faultDisk{}, archive, h.top)
 	must(t, err)
-	must(t, handoff.WritePrevious(&faultDisk{}, h.top, handoff.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now()}))
+	list, err := handoff.ReadVersions(disk.OS{}, h.top)
+	must(t, err)
+	must(t, handoff.WriteVersions(&faultDisk{}, h.top, append(list, handoff.Version{Install: v, ReplacedAt: time.Now()})))
 	return v
 }
 

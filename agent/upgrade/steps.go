@@ -311,7 +311,7 @@ func (w *work) writeMarker(_ context.Context) error {
 	rules := w.Rules
 	// The new version's checks, from its manifest.
 	rules.Checks = w.checks
-	rules.Keep = &w.Keep
+	rules.Keep = w.Keep
 	return handoff.WriteMarker(w.Disk, w.Top, handoff.Marker{
 		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To, Archive: w.source,
 		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart,

@@ -287,9 +287,7 @@ func TestKeptVersionIsReusedAndNotRemovedByUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.executor.Running = version("1.1.0", "bbbbbb")
-	must(t, handoff.WritePrevious(disk.OS{}, h.top, handoff.Previous{
-		Install: version("1.0.0", "aaaaaa"), ReplacedBy: h.executor.Running, ReplacedAt: time.Now(),
-	}))
+	must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: version("1.0.0", "aaaaaa"), ReplacedAt: time.Now()}}))
 	h.watchers.startErr = errors.New("no")
 	if err := h.executor.Upgrade(context.Background(), Request{ID: "b", Version: "1.0.0"}); err == nil {
 		t.Fatal("succeeded without a watcher")

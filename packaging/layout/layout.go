@@ -34,7 +34,6 @@ const (
 	DecisionFile       = "data/upgrade-decision"
 	OutcomeFile        = "data/upgrade-outcome"
 	RequestFile        = "data/rollback-request"
-	PreviousFile       = "data/previous-version" // also in VersionsFile; for agents of earlier releases
 	VersionsFile       = "data/versions"
 	HighestFile        = "data/highest-version"
 	JournalFile        = "data/upgrade-journal"

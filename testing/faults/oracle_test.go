@@ -292,9 +292,9 @@ func (l *inspector) keeps() {
 	if want == nil {
 		return
 	}
-	p, err := handoff.ReadPrevious(l.h.outside(), top)
-	if err != nil || p == nil || p.Install != want.install {
-		l.complain("the host keeps %+v (%v), want %s", p, err, want.install.Home)
+	list, err := handoff.ReadVersions(l.h.outside(), top)
+	if err != nil || !slices.ContainsFunc(list, func(v handoff.Version) bool { return v.Install == want.install && !v.Staged() }) {
+		l.complain("the host keeps %+v (%v), want %s", list, err, want.install.Home)
 	}
 	l.whole(want)
 }
@@ -359,7 +359,7 @@ func (l *inspector) highest() {
 // known are the files of the data folder that do not mean a pending upgrade.
 var known = []string{
 	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
-	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile), path.Base(layout.TrustDir),
+	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.TrustDir),
 	path.Base(layout.HighestFile), path.Base(layout.VersionsFile),
 }
 

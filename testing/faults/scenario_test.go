@@ -224,7 +224,7 @@ func keep(d disk.Disk, older, runs *release) error {
 	if err := unpack(d, older); err != nil {
 		return err
 	}
-	return handoff.WritePrevious(d, top, handoff.Previous{Install: older.install, ReplacedBy: runs.install, ReplacedAt: began})
+	return handoff.WriteVersions(d, top, []handoff.Version{{Install: older.install, ReplacedAt: began}})
 }
 
 // after returns the snapshot after a run without faults, with the host switched off.

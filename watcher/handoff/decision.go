@@ -42,8 +42,8 @@ func (d Decision) about(m Marker) bool {
 }
 
 // ReserveDecision takes the space for a decision, so that it can be written on a disk that has become
-// full. What it stores is about no marker. It does nothing if there is a decision already: the agent
-// calls it before it starts the watcher, and the watcher calls it for agents of earlier versions.
+// full. What it stores is about no marker. It does nothing if there is a decision already. The agent
+// calls it before it starts the watcher.
 func ReserveDecision(d disk.Disk, top string) error {
 	if has, err := disk.FindRecord[Decision](d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion); has != nil && err == nil {
 		return nil

@@ -66,9 +66,8 @@ type Rules struct {
 	MaxCrashes int `json:"max_crashes"`
 	// Checks are those of the package's manifest.
 	Checks []manifest.Check `json:"checks,omitempty"`
-	// Keep bounds the versions that stay when the new one is committed. nil: an agent of an
-	// earlier release has written the marker.
-	Keep *Limits `json:"keep,omitempty"`
+	// Keep bounds the versions that stay when the new one is committed.
+	Keep Limits `json:"keep"`
 }
 
 // Defaults of the rules.
@@ -92,6 +91,7 @@ func DefaultRules() Rules {
 		Grace:      Duration(DefaultGrace),
 		FailedFor:  Duration(DefaultFailedFor),
 		MaxCrashes: DefaultMaxCrashes,
+		Keep:       DefaultLimits(),
 	}
 }
 
@@ -189,38 +189,6 @@ func ReadOutcome(d disk.Disk, top string) (*Outcome, error) {
 // RemoveOutcome removes the last outcome.
 func RemoveOutcome(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "upgrade outcome", layout.Path(top, layout.OutcomeFile))
-}
-
-// Previous is the version that was replaced last and stays on the host for a manual
-// rollback. It is among the versions of [ReadVersions] too: this record is for agents of earlier
-// releases, to which a host may be rolled back, and for what their watchers have recorded.
-type Previous struct {
-	Install
-	ReplacedBy Install   `json:"replaced_by"`
-	ReplacedAt time.Time `json:"replaced_at"`
-}
-
-// WritePrevious stores the record of the previous version.
-func WritePrevious(d disk.Disk, top string, p Previous) error {
-	return disk.WriteRecord(d, "previous version", layout.Path(top, layout.PreviousFile), "previous", recordVersion, p)
-}
-
-// ReadPrevious returns the record of the previous version, or nil if there is none. For a
-// damaged one it returns nil and an error.
-func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
-	p, err := disk.FindRecord[Previous](d, "previous version", layout.Path(top, layout.PreviousFile), "previous", recordVersion)
-	if err == nil && p != nil {
-		err = checkHome("home", p.Home)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// RemovePrevious removes the record of the previous version.
-func RemovePrevious(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "previous version", layout.Path(top, layout.PreviousFile))
 }
 
 // Request asks the watcher to roll back, whatever the new version's health. The agent or

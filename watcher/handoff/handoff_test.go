@@ -66,37 +66,20 @@ func TestReadMarkerReturnsTheWrittenMarker(t *testing.T) {
 	}
 }
 
-func TestReadPreviousAndRequestReturnWhatWasWritten(t *testing.T) {
+func TestReadRequestReturnsWhatWasWritten(t *testing.T) {
 	top, m := host(t), example()
-	if p, err := ReadPrevious(disk.OS{}, top); p != nil || err != nil {
-		t.Errorf("without a kept version: %+v, %v", p, err)
-	}
 	if r, err := ReadRequest(disk.OS{}, top); r != nil || err != nil {
 		t.Errorf("without a request: %+v, %v", r, err)
 	}
-	p := Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: m.CreatedAt}
 	r := Request{ToHome: m.To.Home, Why: "Ann asked.", At: m.CreatedAt}
-	if err := errors.Join(WritePrevious(disk.OS{}, top, p), WriteRequest(disk.OS{}, top, r)); err != nil {
+	if err := WriteRequest(disk.OS{}, top, r); err != nil {
 		t.Fatal(err)
-	}
-	if got, err := ReadPrevious(disk.OS{}, top); err != nil || !reflect.DeepEqual(*got, p) {
-		t.Errorf("kept version %+v, %v; want %+v", got, err, p)
 	}
 	if got, err := ReadRequest(disk.OS{}, top); err != nil || !reflect.DeepEqual(*got, r) {
 		t.Errorf("request %+v, %v; want %+v", got, err, r)
 	}
-	p.Home = "etc"
-	if err := WritePrevious(disk.OS{}, top, p); err != nil {
+	if err := RemoveRequest(disk.OS{}, top); err != nil {
 		t.Fatal(err)
-	}
-	if got, err := ReadPrevious(disk.OS{}, top); got != nil || err == nil || !strings.Contains(err.Error(), "home") {
-		t.Errorf("a home outside data: %+v, %v; want none", got, err)
-	}
-	if err := errors.Join(RemovePrevious(disk.OS{}, top), RemoveRequest(disk.OS{}, top)); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := ReadPrevious(disk.OS{}, top); p != nil || err != nil {
-		t.Errorf("after RemovePrevious: %+v, %v", p, err)
 	}
 	if r, err := ReadRequest(disk.OS{}, top); r != nil || err != nil {
 		t.Errorf("after RemoveRequest: %+v, %v", r, err)
@@ -238,7 +221,7 @@ func TestInvalidMarkersAreRefused(t *testing.T) {
 
 func TestDurationIsEncodedAsText(t *testing.T) {
 	b, err := json.Marshal(DefaultRules())
-	if err != nil || string(b) != `{"interval":"10s","grace":"10m0s","failed_for":"30s","max_crashes":2}` {
+	if err != nil || string(b) != `{"interval":"10s","grace":"10m0s","failed_for":"30s","max_crashes":2,"keep":{"previous":1,"staged":2,"bytes":4000000000,"window":"168h0m0s"}}` {
 		t.Errorf("rules are %s, %v", b, err)
 	}
 	var r Rules

@@ -72,17 +72,10 @@ func (v Version) Staged() bool { return v.ReplacedAt.IsZero() }
 
 // ReadVersions returns the versions on the host in the order in which they were staged or
 // replaced. Those whose home is gone are left out. The version that ran last is the last one
-// that is not staged: a watcher of an earlier release records it as the previous version only.
-// For a damaged record it returns that version and an error, which callers log.
+// that is not staged. For a damaged record it returns none and an error, which callers log.
 func ReadVersions(d disk.Disk, top string) ([]Version, error) {
 	list, err := recordedVersions(d, top)
-	previous, perr := ReadPrevious(d, top)
-	if previous != nil && !Holds(list, previous.Home) {
-		v := Version{Install: previous.Install, ReplacedAt: previous.ReplacedAt}
-		v.Bytes, _ = disk.Size(d, opVersions, layout.Path(top, v.Home)) // unknown sizes count as nothing
-		list = append(list, v)
-	}
-	return slices.DeleteFunc(list, func(v Version) bool { return gone(d, top, v.Home) }), errors.Join(err, perr)
+	return slices.DeleteFunc(list, func(v Version) bool { return gone(d, top, v.Home) }), err
 }
 
 func gone(d disk.Disk, top, home string) bool {
@@ -90,17 +83,12 @@ func gone(d disk.Disk, top, home string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// DropGone removes the versions whose home is gone from the records. A damaged record stays: it
+// DropGone removes the versions whose home is gone from the record. A damaged one stays: it
 // is read as if it were not there.
 func DropGone(d disk.Disk, top string) error {
 	list, err := recordedVersions(d, top)
 	if left := slices.DeleteFunc(slices.Clone(list), func(v Version) bool { return gone(d, top, v.Home) }); err == nil && len(left) < len(list) {
-		if err := WriteVersions(d, top, left); err != nil {
-			return err
-		}
-	}
-	if p, err := ReadPrevious(d, top); err == nil && p != nil && gone(d, top, p.Home) {
-		return RemovePrevious(d, top)
+		return WriteVersions(d, top, left)
 	}
 	return nil
 }

@@ -177,35 +177,6 @@ func TestReadVersionsReturnsTheWrittenVersionsThatAreThere(t *testing.T) {
 	}
 }
 
-// A watcher of an earlier release records the previous version only, and removes all others.
-func TestVersionsAreReadFromTheRecordOfAnEarlierRelease(t *testing.T) {
-	top := host(t)
-	a, b, x := ran("1.0.0", 5, 9), staged("1.2.0", 6), ran("1.1.0", 1000, 1)
-	write(t, top, x)
-	if err := WritePrevious(disk.OS{}, top, Previous{Install: x.Install, ReplacedAt: x.ReplacedAt}); err != nil {
-		t.Fatal(err)
-	}
-	if list := read(t, top); !reflect.DeepEqual(list, []Version{x}) {
-		t.Errorf("read %+v, want %+v", list, x)
-	}
-	if err := WriteVersions(disk.OS{}, top, []Version{a, b}); err != nil {
-		t.Fatal(err)
-	}
-	write(t, top, b)
-	if list := read(t, top); !reflect.DeepEqual(list, []Version{b, x}) {
-		t.Errorf("read %+v, want %+v and %+v", list, b, x)
-	}
-	// A damaged record is as good as that of an earlier release.
-	for _, name := range []string{layout.VersionsFile, layout.VersionsFile + layout.PreviousSuffix} {
-		if err := os.WriteFile(layout.Path(top, name), make([]byte, 100), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if list, err := ReadVersions(disk.OS{}, top); err == nil || !reflect.DeepEqual(list, []Version{x}) {
-		t.Errorf("read %+v, %v, want %+v and an error", list, err, x)
-	}
-}
-
 func TestDropGoneRemovesOnlyWhatIsGone(t *testing.T) {
 	top := host(t)
 	a, b := ran("1.0.0", 5, 9), staged("1.2.0", 6)
@@ -213,9 +184,6 @@ func TestDropGoneRemovesOnlyWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := WriteVersions(disk.OS{}, top, []Version{a, b}); err != nil {
-		t.Fatal(err)
-	}
-	if err := WritePrevious(disk.OS{}, top, Previous{Install: a.Install, ReplacedAt: a.ReplacedAt}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, top, b)

@@ -24,19 +24,11 @@ func (w *Watch) recordVersions(m handoff.Marker, now time.Time) ([]handoff.Versi
 		}
 		list = append(list, v)
 	}
-	limits := handoff.DefaultLimits()
-	if m.Rules.Keep != nil {
-		limits = *m.Rules.Keep
-	}
-	list = handoff.Without(list, handoff.Surplus(list, limits, now))
-	if err := handoff.WriteVersions(w.Disk, w.Top, list); err != nil {
-		return nil, err
-	}
+	list = handoff.Without(list, handoff.Surplus(list, m.Rules.Keep, now))
 	if !startable {
 		w.Log.Warn("the previous version cannot be kept for a rollback, its program is missing", "home", m.From.Home)
-		return list, handoff.RemovePrevious(w.Disk, w.Top)
 	}
-	return list, handoff.WritePrevious(w.Disk, w.Top, handoff.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
+	return list, handoff.WriteVersions(w.Disk, w.Top, list)
 }
 
 // versions returns the versions on the host besides the two of the marker.

@@ -167,12 +167,6 @@ func (w *Watch) plan(ctx context.Context, m handoff.Marker) (plan, error) {
 	if err != nil {
 		w.Log.Warn("an earlier decision cannot be read and is ignored", "error", err)
 	}
-	if d == nil {
-		// A disk that becomes full later must not lose the reason of a rollback.
-		if err := handoff.ReserveDecision(w.Disk, w.Top); err != nil {
-			w.Log.Warn("no space was reserved for the decision", "error", err)
-		}
-	}
 	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil {
 		return plan{}, err

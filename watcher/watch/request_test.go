@@ -80,7 +80,7 @@ func TestRollbackRequest(t *testing.T) {
 		if n := strings.Count(s.lines.String(), "is refused"); n != 1 {
 			t.Errorf("said %d times, want once\n%s", n, s.lines)
 		}
-		if p, err := handoff.ReadPrevious(quickDisk{}, s.top); p != nil || err != nil {
+		if p, err := s.previous(); p != nil || err != nil {
 			t.Errorf("kept version %+v, %v; want none, its program is missing", p, err)
 		}
 	})
@@ -98,11 +98,11 @@ func TestRollbackRequest(t *testing.T) {
 func TestRecordOfThePreviousVersion(t *testing.T) {
 	kept := func(s *site, in handoff.Install) {
 		s.install(in.Home)
-		s.must(handoff.WritePrevious(quickDisk{}, s.top, handoff.Previous{Install: in, ReplacedBy: s.m.From, ReplacedAt: time.Now()}))
+		s.must(handoff.WriteVersions(quickDisk{}, s.top, []handoff.Version{{Install: in, ReplacedAt: time.Now()}}))
 	}
 	older := handoff.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"}
-	read := func(s *site) *handoff.Previous {
-		p, err := handoff.ReadPrevious(quickDisk{}, s.top)
+	read := func(s *site) *handoff.Version {
+		p, err := s.previous()
 		s.must(err)
 		return p
 	}
@@ -170,7 +170,7 @@ func TestCommitKeepsStagedVersions(t *testing.T) {
 		}
 		return v
 	}
-	run := func(s *site, keep *handoff.Limits, want handoff.Result, list ...handoff.Version) []handoff.Version {
+	run := func(s *site, keep handoff.Limits, want handoff.Result, list ...handoff.Version) []handoff.Version {
 		s.t.Helper()
 		s.m.Rules.Keep = keep
 		s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
@@ -205,7 +205,7 @@ func TestCommitKeepsStagedVersions(t *testing.T) {
 
 	inTime(t, "within the default limits", func(t *testing.T, s *site) {
 		older, next, to := home(s, "0.9.0", false), home(s, "1.2.0", true), handoff.Version{Install: s.m.To, StagedAt: time.Now()}
-		left := run(s, nil, handoff.Committed, older, next, to)
+		left := run(s, handoff.DefaultLimits(), handoff.Committed, older, next, to)
 		is(s, left, next.Install, s.m.From)
 		if v := left[1]; v.Staged() || v.Bytes != int64(2*len(s.m.From.Home)) || time.Since(v.ReplacedAt) > time.Minute {
 			t.Errorf("the version before is recorded as %+v", v)
@@ -213,11 +213,11 @@ func TestCommitKeepsStagedVersions(t *testing.T) {
 	})
 	inTime(t, "within the marker's limits", func(t *testing.T, s *site) {
 		a, b, c, d := home(s, "0.8.0", false), home(s, "0.9.0", false), home(s, "1.2.0", true), home(s, "1.3.0", true)
-		is(s, run(s, &handoff.Limits{Previous: 2, Staged: 1, Window: handoff.Duration(time.Hour * 24)}, handoff.Committed, a, b, c, d), b.Install, d.Install, s.m.From)
+		is(s, run(s, handoff.Limits{Previous: 2, Staged: 1, Window: handoff.Duration(time.Hour * 24)}, handoff.Committed, a, b, c, d), b.Install, d.Install, s.m.From)
 	})
 	inTime(t, "and a rollback removes only the new one", func(t *testing.T, s *site) {
 		older, next, to := home(s, "0.9.0", false), home(s, "1.2.0", true), handoff.Version{Install: s.m.To, StagedAt: time.Now()}
-		is(s, run(s, nil, handoff.RolledBack, older, to, next), older.Install, next.Install)
+		is(s, run(s, handoff.DefaultLimits(), handoff.RolledBack, older, to, next), older.Install, next.Install)
 		if s.exists(s.m.To.Home) {
 			t.Error("the version that was rolled back is still there")
 		}

@@ -174,7 +174,7 @@ func TestCommitCleansUp(t *testing.T) {
 			"data/active.commit", "data/agent.log", "data/downloads", "data/drop", "data/highest-version",
 			"data/muster-agent-0.9.0-0a0a0a", // the watcher link leads to it
 			"data/muster-agent-1.0.0-9be1f0", "data/muster-agent-1.1.0-3f2a9c",
-			"data/other", "data/previous-version", "data/upgrade-outcome", "data/versions",
+			"data/other", "data/upgrade-outcome", "data/versions",
 			"data/downloads/muster-agent-1.1.0-rc.1-linux-amd64.tar.gz",
 			"data/downloads/muster-agent-1.2.0-linux-amd64.tar.gz.part", // for an upgrade that waits
 		}
