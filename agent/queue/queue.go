@@ -75,7 +75,7 @@ type Item struct {
 	Undo  string                 `json:"undo,omitempty"`
 	// Switched means that the pointer has moved and this process is about to be
 	// replaced by the new version.
-	Switched bool `json:"handed_over,omitempty"`
+	Switched bool `json:"switched,omitempty"`
 }
 
 // Component returns the component that the item upgrades, empty for the agent itself. Upgrades

@@ -237,8 +237,8 @@ func (w *work) checkDowngrade(allowed bool) error {
 		r.Version, highest, r.Version, r.Version)
 }
 
-// highest returns the highest version that was committed on this host. Hosts that an older
-// release has upgraded have no record, but the version that runs was committed.
+// highest returns the highest version that was committed on this host. The version that was
+// installed first is in no record.
 func (e *Executor) highest() string {
 	h, err := handoff.ReadHighest(e.Disk, e.Top)
 	if err != nil {

@@ -80,13 +80,9 @@ func (e *Executor) RecoverStage() (*Request, error) {
 	return &r, nil
 }
 
-// isStaged reports whether j is of a stage that has only its journal to remove. So it is if an
-// earlier release has switched the host to that version meanwhile.
+// isStaged reports whether j is of a stage that has only its journal to remove.
 func (e *Executor) isStaged(j *journal) bool {
-	if !j.Request.Stage || j.Undoing {
-		return false
-	}
-	return j.To.Home == e.Running.Home || j.HasBegun(stepRecord) && handoff.Holds(e.versions(), j.To.Home)
+	return j.Request.Stage && !j.Undoing && j.HasBegun(stepRecord) && handoff.Holds(e.versions(), j.To.Home)
 }
 
 // concludeStage removes the archive, which is not needed any more, and the journal.

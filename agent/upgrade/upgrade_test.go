@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -283,7 +284,7 @@ func TestKeptVersionIsReusedAndNotRemovedByUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := filepath.Join(h.top, "data/muster-agent-1.0.0-aaaaaa")
-	if err := os.WriteFile(filepath.Join(old, manifest.FileName), data, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(old, manifest.FileName), data, 0o600), install.RecordDigests(disk.OS{}, old)); err != nil {
 		t.Fatal(err)
 	}
 	h.executor.Running = version("1.1.0", "bbbbbb")

@@ -56,8 +56,7 @@ func parseDigests(text []byte) (digests, error) {
 }
 
 // CheckIntact is [ReadHome] for a home that is about to be started: it also reads
-// every file, and returns [ErrDamagedHome] if one differs from what was installed. A
-// home without digests passes: older versions installed none.
+// every file, and returns [ErrDamagedHome] if one differs from what was installed.
 func CheckIntact(ctx context.Context, d disk.Disk, top, home string) (manifest.Package, error) {
 	p, err := ReadHome(d, top, home)
 	if err == nil {
@@ -71,7 +70,7 @@ func CheckDigests(ctx context.Context, d disk.Disk, top, home string) error {
 	full := layout.Path(top, home)
 	text, err := d.ReadFile(opIntact, filepath.Join(full, layout.DigestsFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return fmt.Errorf("%s: %w: it has no %s", full, ErrDamagedHome, layout.DigestsFile)
 	}
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ func TestCheckIntactFindsADamagedFile(t *testing.T) {
 		"digests of zeros": func(home string) error {
 			return os.WriteFile(filepath.Join(home, layout.DigestsFile), make([]byte, 99), 0o600)
 		},
+		"digests gone":      func(home string) error { return os.Remove(filepath.Join(home, layout.DigestsFile)) },
 		"digests cut short": func(home string) error { return os.Truncate(filepath.Join(home, layout.DigestsFile), 0) },
 	} {
 		t.Run(name, func(t *testing.T) {

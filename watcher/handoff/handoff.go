@@ -19,11 +19,9 @@ import (
 )
 
 // MarkerVersion is the version of the marker's format. A watcher refuses a newer one
-// (see [ReadMarker]), and prints the one it understands with --marker-version.
-//
-//   - 1: from, to, rules, restart
-//   - 2: rules.checks; a watcher that knows only 1 would ignore them
-const MarkerVersion = 2
+// (see [ReadMarker]), and prints the one it understands with --marker-version. It is raised
+// for what a watcher must not ignore.
+const MarkerVersion = 1
 
 // recordVersion is the version of the other formats here.
 const recordVersion = 1

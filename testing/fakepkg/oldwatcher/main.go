@@ -1,6 +1,6 @@
 // Command oldwatcher replaces muster-watcher in a package: the watcher of a release that
-// supports only the first format of the upgrade marker. It reports this when asked, and
-// refuses to watch with a newer marker.
+// does not support today's format of the upgrade marker. It reports this when asked, and
+// refuses to watch with such a marker.
 package main
 
 import (
@@ -13,10 +13,11 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // understands is the newest marker format that this release supports.
-const understands = 1
+const understands = handoff.MarkerVersion - 1
 
 func main() {
 	top := flag.String("top", "/opt/muster", "the `folder` the agent is installed in")
