@@ -366,12 +366,12 @@ func (u *Upgrade) noting(now time.Time, change func() bool) bool {
 // position is where an upgrade is on its host. What its agent reports besides, such as the rate of a
 // download, changes without progress.
 type position struct {
-	state   agentapi.UpgradeState
-	phase   string
-	step    string // of a component's phase
-	percent float64
-	attempt int
-	reached agentapi.LockstepPhase
+	state    agentapi.UpgradeState
+	phase    string
+	step     string // of a component's phase
+	permille int    // of a download: a source that sends a byte now and then is none to wait for
+	attempt  int
+	reached  agentapi.LockstepPhase
 }
 
 func positionOf(d *agentapi.UpgradeDetails) position {
@@ -379,7 +379,7 @@ func positionOf(d *agentapi.UpgradeDetails) position {
 		return position{}
 	}
 	m := d.Metadata
-	p := position{state: d.State, phase: m.Phase, step: m.Reason, percent: m.DownloadPercent, attempt: m.RetryAttempt}
+	p := position{state: d.State, phase: m.Phase, step: m.Reason, permille: int(10 * m.DownloadPercent), attempt: m.RetryAttempt}
 	if m.Lockstep != nil {
 		p.reached = m.Lockstep.Reached
 	}
@@ -388,7 +388,7 @@ func positionOf(d *agentapi.UpgradeDetails) position {
 
 const (
 	// StallFactor times the longest silence that is no failure is how long an upgrade may stay at
-	// one phase and one percentage. Life shows within seconds; but to unpack a large package on a
+	// one phase and one tenth of a percent. Life shows within seconds; but to unpack a large package on a
 	// slow disk, or to wait for a source that is restarted, takes minutes in which nothing moves.
 	StallFactor = 3
 	// MinStall is the least: unpacking alone takes some tens of seconds.

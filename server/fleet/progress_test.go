@@ -364,7 +364,7 @@ func TestUpgradeMovesByItsPhaseAndItsPercentageOnly(t *testing.T) {
 	if !at.Equal(h.now) {
 		t.Errorf("a phase is no progress: %s", at)
 	}
-	for _, m := range []agentapi.UpgradeMetadata{{DownloadPercent: 50, DownloadRate: 20}, {DownloadPercent: 50, RetryErrorMsg: "no route"}, {DownloadPercent: 50}} {
+	for _, m := range []agentapi.UpgradeMetadata{{DownloadPercent: 50, DownloadRate: 20}, {DownloadPercent: 50, RetryErrorMsg: "no route"}, {DownloadPercent: 50}, {DownloadPercent: 50.04}, {DownloadPercent: 50.09}} {
 		if got := says(agentapi.UpgradeDownloading, m); !got.Equal(at) {
 			t.Errorf("%+v moved it", m)
 		}
@@ -383,7 +383,7 @@ func TestUpgradeMovesByItsPhaseAndItsPercentageOnly(t *testing.T) {
 		t.Error("that of a host which is away is stalled")
 	}
 	if got := says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{DownloadPercent: 50.1}); !got.Equal(h.now) {
-		t.Error("a percentage is no progress")
+		t.Error("a tenth of a percent is no progress")
 	}
 	if got := says(agentapi.UpgradeExtracting, agentapi.UpgradeMetadata{}); !got.Equal(h.now) {
 		t.Error("the next phase is no progress")
