@@ -200,11 +200,12 @@ func TestOlderStagedVersionsMakeRoom(t *testing.T) {
 		w.has(m, "1.0.0 running", "4.0.0 staged", "3.0.0 staged")
 
 		m.Keep.Bytes = m.Versions("web")[1].Bytes / 2
+		w.unpacked = 1 // they say too little
 		f := failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0")))
 		if !strings.Contains(f.Error(), "and upgrade.keep.size of ") || f.Step != recordStage {
 			t.Errorf("failure is %+v", f)
 		}
-		// If its publishers say how large it is, it is not even fetched.
+		// Otherwise it is not even fetched.
 		w.unpacked = m.Keep.Bytes + 1
 		if f = failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0"))); f.Step != primitive.AcquireArtifact || f.Transient || len(w.names("downloads")) > 0 {
 			t.Errorf("failure is %+v", f)

@@ -47,7 +47,7 @@ type world struct {
 	agent    *agent
 	repo     *tuftest.Repo
 	floor    string
-	unpacked int64 // bytes of each package, if its publishers say so
+	unpacked int64 // what the publishers say that a package holds, if not 0
 	policy   []agentapi.PolicyComponent
 }
 
@@ -348,7 +348,7 @@ type source struct{ w *world }
 func (s source) Expect(ctx context.Context, archive, _ string) (*trust.Expectation, error) {
 	e, err := s.w.repo.Authority().Expect(ctx, archive, nil)
 	if e != nil {
-		e.Floor, e.Size, e.Unpacked = s.w.floor, -1, -1
+		e.Floor = s.w.floor
 		if s.w.unpacked > 0 {
 			e.Unpacked = s.w.unpacked
 		}

@@ -17,45 +17,24 @@ import (
 
 const (
 	checkpointKind    = "download-part"
-	doneKind          = "download-done"
 	checkpointVersion = 1
-	doneVersion       = 1
 )
 
 // checkpoint is the record beside a part: which file it is the beginning of, and how much
 // of it is durable. Bytes after that may be zeros after a power cut. Without a valid
 // checkpoint the download begins again.
 type checkpoint struct {
-	// Digest is the SHA-512 of the whole file. If it is known it identifies the
-	// file; otherwise URL and Tag do.
-	Digest string `json:"digest,omitempty"`
+	Digest string `json:"digest"` // SHA-512 of the whole file, which identifies it
+	// URL and Tag are those of the last answer, for If-Range.
 	URL    string `json:"url"`
 	Tag    string `json:"tag,omitempty"`
-	Size   int64  `json:"size"` // of the whole file; -1 unknown
 	Length int64  `json:"length"`
 	SHA512 string `json:"sha512"` // of the first Length bytes
 }
 
 // fits reports whether the part may be the beginning of the wanted file.
 func (n checkpoint) fits(want Want) bool {
-	switch {
-	case n.Length <= 0, !sameDigest(n.Digest, want.SHA512):
-		return false
-	case want.SHA512 == "" && n.Tag == "":
-		return false // nothing identifies the file
-	case want.Size < 0:
-		return true
-	}
-	return n.Length <= want.Size && (n.Size < 0 || n.Size == want.Size)
-}
-
-// completion is the record beside a file that was finished without a digest to compare it
-// with: a later process accepts the file only if it matches the record.
-type completion struct {
-	URL    string `json:"url"`
-	Tag    string `json:"tag,omitempty"`
-	Size   int64  `json:"size"`
-	SHA512 string `json:"sha512"`
+	return n.Length > 0 && n.Length <= want.Size && sameDigest(n.Digest, want.SHA512)
 }
 
 func validDigest(s string) bool {
@@ -93,7 +72,7 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 		}
 		return true, nil
 	}
-	if err := errors.Join(f.Disk.Remove(op, final), disk.RemoveRecord(f.Disk, opCheckpoint, final+doneSuffix)); err != nil {
+	if err := f.Disk.Remove(op, final); err != nil {
 		return false, onDisk(final, err)
 	}
 	return false, nil
@@ -102,28 +81,17 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 // isWanted reads the whole file and compares it with want. It returns false for a file
 // that cannot be read.
 func (f *Fetcher) isWanted(ctx context.Context, final string, want Want) (bool, error) {
-	digest, size := want.SHA512, want.Size
-	if digest == "" {
-		var done completion
-		if err := disk.ReadRecord(f.Disk, opCheckpoint, final+doneSuffix, doneKind, doneVersion, &done); err != nil {
-			return false, nil
-		}
-		if size >= 0 && size != done.Size {
-			return false, nil
-		}
-		digest, size = done.SHA512, done.Size
-	}
 	file, err := f.Disk.OpenFile(op, final, os.O_RDWR, 0)
 	if err != nil {
 		return false, nil
 	}
 	defer file.Close()
 	h := sha512.New()
-	n, err := hashUpTo(ctx, h, file, MaxSize+1)
+	n, err := hashUpTo(ctx, h, file, want.Size+1)
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	if err != nil || size >= 0 && n != size || !sameDigest(digestOf(h), digest) {
+	if err != nil || n != want.Size || !sameDigest(digestOf(h), want.SHA512) {
 		return false, nil
 	}
 	// The file may have been copied here by hand and not be durable.

@@ -47,7 +47,6 @@ const (
 
 	partSuffix       = ".part"
 	checkpointSuffix = ".part.state"
-	doneSuffix       = ".done"
 	bufferSize       = 64 << 10
 )
 
@@ -91,35 +90,20 @@ type Fetcher struct {
 // CheckNamed is [Source.CheckNamed].
 func (f *Fetcher) CheckNamed(uri string) error { return f.Source.CheckNamed(uri) }
 
-// Info describes a file at a source before it is fetched.
-type Info struct {
-	URL  string // the source that has it
-	Size int64  // bytes; -1 for unknown
-}
-
-// Want is what is known about a file before it is fetched.
+// Want identifies the file to fetch. Both fields are required.
 type Want struct {
-	Size   int64  // bytes; -1 for unknown
-	SHA512 string // hex; "" for unknown
+	Size   int64  // bytes, 1 to MaxSize
+	SHA512 string // hexadecimal
 }
 
-// Stat returns a file's size at the first source that has it.
-func (f *Fetcher) Stat(ctx context.Context, urls []string) (Info, error) {
-	var info Info
-	err := f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
-		return false, watched(ctx, func(ctx context.Context, _ *watchdog) error {
-			size, err := f.size(ctx, s)
-			info = Info{URL: s.raw, Size: size}
-			return err
-		})
+// Find returns nil as soon as a source has the file.
+func (f *Fetcher) Find(ctx context.Context, urls []string) error {
+	return f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
+		return false, watched(ctx, func(ctx context.Context, _ *watchdog) error { return f.find(ctx, s) })
 	})
-	if err != nil {
-		return Info{}, err
-	}
-	return info, nil
 }
 
-// Small fetches a file of up to limit bytes into memory, such as a signature.
+// Small fetches a file of up to limit bytes into memory, such as signed metadata.
 func (f *Fetcher) Small(ctx context.Context, urls []string, limit int64) ([]byte, error) {
 	var data []byte
 	err := f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
@@ -131,7 +115,7 @@ func (f *Fetcher) Small(ctx context.Context, urls []string, limit int64) ([]byte
 			defer a.body.Close()
 			data, err = io.ReadAll(io.LimitReader(dog.watch(a.body), limit+1))
 			if int64(len(data)) > limit {
-				return refused("has more than %d bytes: that is no signature or metadata; check the URL", limit)
+				return refused("has more than %d bytes: that is no metadata; check the URL", limit)
 			}
 			return err
 		})
@@ -143,8 +127,7 @@ func (f *Fetcher) Small(ctx context.Context, urls []string, limit int64) ([]byte
 }
 
 // Fetch downloads a file to dir/name and returns when it is durable. It does not download
-// an existing file that has the wanted digest, or without a digest one that an earlier
-// Fetch finished and that is unchanged since.
+// an existing file that is the wanted one.
 //
 // Fetch calls report, if not nil, about every second, also while nothing arrives, from one
 // goroutine at a time and never after it has returned; report must not block. [KeepsPart] and
@@ -216,12 +199,18 @@ func Discard(d disk.Disk, dir, name string) error {
 // removeLeftovers removes all files beside final that a download may leave. It removes a
 // checkpoint before its part, so that no checkpoint is ever beside another part.
 func removeLeftovers(d disk.Disk, final string) error {
-	return errors.Join(disk.RemoveCopies(d, opCheckpoint, final+checkpointSuffix), disk.RemoveCopies(d, opCheckpoint, final+doneSuffix), d.Remove(op, final+partSuffix))
+	return errors.Join(disk.RemoveCopies(d, opCheckpoint, final+checkpointSuffix), d.Remove(op, final+partSuffix))
 }
 
 func (w Want) check() error {
-	if w.SHA512 == "" || validDigest(w.SHA512) {
+	var err error
+	switch {
+	case w.Size < 1 || w.Size > MaxSize:
+		err = fmt.Errorf("want.size: is %d bytes, want 1 to %d", w.Size, int64(MaxSize))
+	case !validDigest(w.SHA512):
+		err = fmt.Errorf("want.sha512: is %q, want 128 hexadecimal digits", w.SHA512)
+	default:
 		return nil
 	}
-	return ending(&fault{ours: true, lasting: true, err: fmt.Errorf("want.sha512: is %q, want 128 hexadecimal digits, or none if it is not known", w.SHA512)})
+	return ending(&fault{ours: true, lasting: true, err: err})
 }

@@ -27,9 +27,6 @@ func (f *Fetcher) openFile(s *source, from int64) (answer, error) {
 		return answer{}, err
 	}
 	a := answer{size: fi.Size(), tag: fileTag(fi)}
-	if from >= a.size && from > 0 {
-		return a, &beyondEnd{a.size}
-	}
 	path, err := filePath(s)
 	if err != nil {
 		return a, err

@@ -32,15 +32,14 @@ func (w *world) drop(data []byte) (path, fileURL string) {
 
 func TestFolderIsASource(t *testing.T) {
 	data := noise(1, 1<<20)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		path, url := w.drop(data)
-		info, err := w.fetcher().Stat(w.Context(), []string{url})
-		if err != nil || info != (Info{URL: url, Size: 1 << 20}) {
-			w.Errorf("it has %+v, %v", info, err)
+		if err := w.fetcher().Find(w.Context(), []string{url}); err != nil {
+			w.Error(err)
 		}
 		var reports []Progress
-		w.fetch([]string{url}, want, func(p Progress) { reports = append(reports, p) })
-		w.holds(data, done(want)...)
+		w.fetch([]string{url}, data, func(p Progress) { reports = append(reports, p) })
+		w.holds(data)
 		if len(reports) != 2 || reports[1].Percent != 100 {
 			w.Errorf("it reported %+v", reports)
 		}
@@ -55,17 +54,17 @@ func TestFolderIsASource(t *testing.T) {
 
 func TestFolderAndServerCompleteEachOther(t *testing.T) {
 	data := noise(1, 1<<20)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		h := w.host("one", data)
-		w.fetch([]string{"file:///nowhere/p", h.url}, want, nil)
-		w.holds(data, done(want)...)
+		w.fetch([]string{"file:///nowhere/p", h.url}, data, nil)
+		w.holds(data)
 	})
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		h := w.host("one", data, breaks(300_000))
 		h.always = answers(503)
 		_, url := w.drop(data)
-		w.fetch([]string{h.url, url}, want, nil)
-		w.holds(data, done(want)...)
+		w.fetch([]string{h.url, url}, data, nil)
+		w.holds(data)
 	})
 }
 
@@ -146,7 +145,7 @@ func (f *slowFile) Read(p []byte) (int, error) {
 
 func TestSlowFolderIsReportedAndCancelled(t *testing.T) {
 	data := noise(1, 1<<20)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		_, url := w.drop(data)
 		f := w.fetcher()
 		f.Disk = &slowFolder{}
@@ -154,7 +153,7 @@ func TestSlowFolderIsReportedAndCancelled(t *testing.T) {
 		enough := errors.New("enough")
 		reports := 0
 		begun := time.Now()
-		err := f.Fetch(ctx, []string{url}, w.dir, "p", want, func(p Progress) {
+		err := f.Fetch(ctx, []string{url}, w.dir, "p", wantOf(data), func(p Progress) {
 			if reports++; reports == 5 {
 				cancel(enough)
 			}
@@ -164,10 +163,10 @@ func TestSlowFolderIsReportedAndCancelled(t *testing.T) {
 		}
 		// What is there already is not read again.
 		begun = time.Now()
-		if err := f.Fetch(w.Context(), []string{url}, w.dir, "p", want, nil); err != nil {
+		if err := f.Fetch(w.Context(), []string{url}, w.dir, "p", wantOf(data), nil); err != nil {
 			w.Fatal(err)
 		}
-		w.holds(data, done(want)...)
+		w.holds(data)
 		if took := time.Since(begun); took > 14*time.Second {
 			w.Errorf("the rest took %s", took)
 		}
@@ -176,15 +175,15 @@ func TestSlowFolderIsReportedAndCancelled(t *testing.T) {
 
 func TestFailingFolderIsTriedAgain(t *testing.T) {
 	data := noise(1, 1<<20)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		_, url := w.drop(data)
 		f := w.fetcher()
 		f.Disk = &slowFolder{failAfter: 8}
 		var why string
-		if err := f.Fetch(w.Context(), []string{url}, w.dir, "p", want, func(p Progress) { why += p.Retry }); err != nil {
+		if err := f.Fetch(w.Context(), []string{url}, w.dir, "p", wantOf(data), func(p Progress) { why += p.Retry }); err != nil {
 			w.Fatal(err)
 		}
-		w.holds(data, done(want)...)
+		w.holds(data)
 		if !strings.Contains(why, "stale file handle") {
 			w.Errorf("it said %q", why)
 		}
@@ -193,11 +192,11 @@ func TestFailingFolderIsTriedAgain(t *testing.T) {
 
 func TestFileReplacedInTheFolderStartsOver(t *testing.T) {
 	old, data := noise(1, 1<<20), noise(2, 1<<20)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		path, url := w.drop(old)
 		f := w.fetcher()
 		f.Disk = &slowFolder{failAfter: 8}
-		if err := f.Fetch(w.Context(), []string{url}, w.dir, "p", want, func(p Progress) {
+		if err := f.Fetch(w.Context(), []string{url}, w.dir, "p", wantOf(data), func(p Progress) {
 			if p.Retry == "" {
 				return
 			}

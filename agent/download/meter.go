@@ -7,7 +7,7 @@ import (
 
 // Progress is the progress of a download.
 type Progress struct {
-	Percent        float64 // 0 to 100; 0 while the size is not known
+	Percent        float64 // 0 to 100
 	BytesPerSecond float64 // mean of the last RateWindow; 0 if nothing arrives
 	// Retry is why the last attempts failed, and RetryAt when the next begins. Both
 	// are zero during an attempt.
@@ -44,9 +44,6 @@ func (w *window) rate(now time.Time) float64 {
 }
 
 func percent(have, size int64) float64 {
-	if size <= 0 {
-		return 0
-	}
 	return min(100, 100*float64(have)/float64(size))
 }
 
@@ -54,13 +51,14 @@ func percent(have, size int64) float64 {
 // nothing arrives.
 type meter struct {
 	report func(Progress)
+	size   int64 // of the file
 	// reporting is held while report runs, so that reports keep their order.
 	reporting sync.Mutex
 
-	mu         sync.Mutex
-	window     window
-	have, size int64
-	waiting    bool
+	mu      sync.Mutex
+	window  window
+	have    int64
+	waiting bool
 
 	quit chan struct{}
 	done sync.WaitGroup
@@ -137,10 +135,10 @@ func (m *meter) received(n int) {
 }
 
 // set sets how much of the file there is.
-func (m *meter) set(have, size int64) {
+func (m *meter) set(have int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.have, m.size = have, size
+	m.have = have
 }
 
 func (m *meter) percent() float64 {

@@ -34,7 +34,7 @@ type part struct {
 	// mixed means that not all bytes came from one source in this process.
 	mixed bool
 	// strict means that bytes from several sources were not the package. From then
-	// on a part belongs to one source although the digest is known.
+	// on a part belongs to one source.
 	strict bool
 	// high is the length of the file when progress was last counted.
 	high int64
@@ -43,18 +43,17 @@ type part struct {
 	savedAt time.Time
 }
 
-// beginning identifies the file that the part is the beginning of.
+// beginning is what the part has, and the source and tag of the last answer.
 type beginning struct {
 	url, tag string
 	have     int64
-	size     int64 // of the whole file; -1 unknown
 }
 
 func newPart(f *Fetcher, final string, want Want, m *meter) *part {
 	return &part{
 		fetcher: f, want: want, path: final + partSuffix, checkpointPath: final + checkpointSuffix, meter: m,
 		limit: newLimiter(f.RateLimit), buf: make([]byte, bufferSize), sum: sha512.New(),
-		beginning: beginning{size: want.Size}, savedAt: time.Now(),
+		savedAt: time.Now(),
 	}
 }
 
@@ -104,12 +103,9 @@ func (p *part) resume(ctx context.Context, n checkpoint) (bool, error) {
 	if _, err := p.file.Seek(n.Length, io.SeekStart); err != nil {
 		return false, onDisk(p.path, err)
 	}
-	p.url, p.tag, p.have, p.size = n.URL, n.Tag, n.Length, n.Size
-	if p.want.Size >= 0 {
-		p.size = p.want.Size
-	}
+	p.beginning = beginning{url: n.URL, tag: n.Tag, have: n.Length}
 	p.saved, p.high, p.mixed = n.Length, n.Length, true
-	p.meter.set(p.have, p.size)
+	p.meter.set(p.have)
 	return true, nil
 }
 
@@ -129,20 +125,16 @@ func (p *part) restart() error {
 	}
 	p.out.Reset(p.file)
 	p.sum.Reset()
-	p.beginning, p.mixed = beginning{size: p.want.Size}, false
-	p.meter.set(0, p.size)
+	p.beginning, p.mixed = beginning{}, false
+	p.meter.set(0)
 	return nil
 }
-
-// verifiable reports whether the digest verifies the whole file in the end, so that bytes
-// may come from any source.
-func (p *part) verifiable() bool { return p.want.SHA512 != "" && !p.strict }
 
 // attempt requests the missing bytes from a source, appends them, and compares the whole
 // file with the wanted one. moved reports whether the file has grown.
 func (p *part) attempt(ctx context.Context, s *source) (moved bool, err error) {
 	p.meter.attempt()
-	if p.size < 0 || p.have < p.size {
+	if p.have < p.want.Size {
 		err = watched(ctx, func(ctx context.Context, dog *watchdog) error { return p.request(ctx, dog, s) })
 	}
 	if moved = p.have-p.high >= MinProgress; moved {
@@ -157,16 +149,12 @@ func (p *part) attempt(ctx context.Context, s *source) (moved bool, err error) {
 func (p *part) request(ctx context.Context, dog *watchdog, s *source) error {
 	from, tag := p.resumeAt(s)
 	a, err := p.fetcher.open(ctx, s, from, tag)
-	var beyond *beyondEnd
-	if errors.As(err, &beyond) {
-		return p.atEnd(beyond)
-	}
 	if err != nil {
 		return err
 	}
 	defer a.body.Close()
-	if err := p.checkSize(a.size); err != nil {
-		return err
+	if a.size >= 0 && a.size != p.want.Size {
+		return refused("%w (%d bytes, want %d): replace the file there by the one that was published", ErrContent, a.size, p.want.Size)
 	}
 	if err := p.join(s, a); err != nil {
 		return err
@@ -177,48 +165,22 @@ func (p *part) request(ctx context.Context, dog *watchdog, s *source) error {
 	return p.copy(ctx, dog.watch(a.body), a.start, s.url.Scheme != schemeFile)
 }
 
-// resumeAt returns from which byte to request the file from a source. Without a digest only
-// the source that sent the beginning is asked for the rest.
+// resumeAt returns from which byte to request the file from a source. Only the source that
+// sent the beginning of a strict part is asked for the rest.
 func (p *part) resumeAt(s *source) (from int64, tag string) {
 	if s.raw == p.url && p.tag != "" {
 		return p.have, p.tag
 	}
-	if p.verifiable() {
-		return p.have, ""
+	if p.strict {
+		return 0, ""
 	}
-	return 0, ""
-}
-
-// atEnd handles a source that has no bytes after those that have been received.
-func (p *part) atEnd(b *beyondEnd) error {
-	if err := p.checkSize(b.size); err != nil {
-		return err
-	}
-	if b.size == p.have {
-		p.size = b.size // the part is the whole file, and only has to be committed
-		return nil
-	}
-	if err := p.restart(); err != nil {
-		return err
-	}
-	return b
-}
-
-// checkSize returns an error if size is not that of the wanted file.
-func (p *part) checkSize(size int64) error {
-	switch {
-	case size > MaxSize:
-		return refused("has %d bytes, the limit is %d: check the URL", size, int64(MaxSize))
-	case size >= 0 && p.want.Size >= 0 && size != p.want.Size:
-		return refused("%w (%d bytes, want %d): replace the file there by the one that was published", ErrContent, size, p.want.Size)
-	}
-	return nil
+	return p.have, ""
 }
 
 // join prepares the part for the bytes of an answer, which may be the rest of the file, the
 // whole file again, or another file.
 func (p *part) join(s *source, a answer) error {
-	if p.have > 0 && !p.continues(s.raw, a, p.verifiable()) {
+	if p.have > 0 && !p.continues(s.raw, a, p.strict) {
 		if err := p.restart(); err != nil {
 			return err
 		}
@@ -230,38 +192,29 @@ func (p *part) join(s *source, a answer) error {
 		p.mixed = true
 	}
 	p.url, p.tag = s.raw, a.tag
-	if p.size < 0 {
-		p.size = a.size
-	}
-	p.meter.set(p.have, p.size)
 	return nil
 }
 
 // continues reports whether an answer belongs to the file that the part is the beginning
-// of. An answer from the same URL with another tag does not, even if the digest is known.
-func (b beginning) continues(url string, a answer, verifiable bool) bool {
-	if b.size >= 0 && a.size >= 0 && b.size != a.size {
-		return false
-	}
+// of. An answer from the same URL with another tag does not. To a strict part only an answer
+// from its URL with its tag belongs.
+func (b beginning) continues(url string, a answer, strict bool) bool {
 	if url != b.url {
-		return verifiable
+		return !strict
 	}
 	if b.tag != "" && (a.tag == b.tag || a.tag == "" && a.start > 0) {
 		return true // a range without a tag: the request was for this tag
 	}
-	return verifiable && a.tag == b.tag
+	return !strict && a.tag == b.tag
 }
 
 func (p *part) checkSpace() error {
-	if p.size < 0 {
-		return nil
-	}
 	dir := filepath.Dir(p.path)
 	free, err := p.fetcher.Disk.Free(op, dir)
 	if err != nil {
 		return onDisk(dir, err)
 	}
-	if need := p.size - p.have + disk.SpaceMargin; free < need {
+	if need := p.want.Size - p.have + disk.SpaceMargin; free < need {
 		return &fault{ours: true, err: fmt.Errorf("not enough disk space in %s: the download needs %d bytes, %d are free; free some and upgrade again", dir, need, free)}
 	}
 	return nil
@@ -291,41 +244,26 @@ func (p *part) copy(ctx context.Context, body io.Reader, at int64, limited bool)
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return p.finish(at, errors.Is(err, io.EOF))
+			if at < p.want.Size {
+				return fmt.Errorf("the connection ended after %d of %d bytes", at, p.want.Size)
+			}
+			return nil
 		case err != nil:
 			return err
 		}
 	}
 }
 
-// finish handles the end of a body. orderly is false if the connection broke.
-func (p *part) finish(at int64, orderly bool) error {
-	if p.size < 0 && at == p.have && orderly {
-		p.size = at // the source did not report the size
-	}
-	switch {
-	case p.size >= 0 && at < p.size:
-		return fmt.Errorf("the connection ended after %d of %d bytes", at, p.size)
-	case p.size < 0 || at < p.have:
-		return fmt.Errorf("the connection ended after %d bytes", at)
-	}
-	return nil
-}
-
 func (p *part) add(data []byte) error {
-	limit := int64(MaxSize)
-	if p.size >= 0 {
-		limit = p.size
-	}
-	if p.have+int64(len(data)) > limit {
-		return refused("sends more than the %d bytes it should have: replace the file there by the one that was published", limit)
+	if p.have+int64(len(data)) > p.want.Size {
+		return refused("%w (more than %d bytes): replace the file there by the one that was published", ErrContent, p.want.Size)
 	}
 	if _, err := p.out.Write(data); err != nil {
 		return onDisk(p.path, err)
 	}
 	p.sum.Write(data)
 	p.have += int64(len(data))
-	p.meter.set(p.have, p.size)
+	p.meter.set(p.have)
 	if fresh := p.have - p.saved; fresh >= p.checkpointEvery() || fresh > 0 && time.Since(p.savedAt) >= CheckpointInterval {
 		return p.save()
 	}
@@ -342,13 +280,10 @@ func (p *part) checkpointEvery() int64 {
 // save makes the bytes so far durable, and then writes the checkpoint.
 func (p *part) save() error {
 	p.savedAt = time.Now()
-	if p.want.SHA512 == "" && p.tag == "" {
-		return nil // the download could not be resumed from it
-	}
 	if err := p.sync(); err != nil {
 		return err
 	}
-	n := checkpoint{Digest: p.want.SHA512, URL: p.url, Tag: p.tag, Size: p.size, Length: p.have, SHA512: digestOf(p.sum)}
+	n := checkpoint{Digest: p.want.SHA512, URL: p.url, Tag: p.tag, Length: p.have, SHA512: digestOf(p.sum)}
 	if err := disk.WriteRecord(p.fetcher.Disk, opCheckpoint, p.checkpointPath, checkpointKind, checkpointVersion, n); err != nil {
 		return onDisk(p.checkpointPath, err)
 	}
@@ -370,7 +305,7 @@ func (p *part) sync() error {
 // all of it, that source is refused. If several did, the part becomes strict.
 func (p *part) compare() error {
 	got := digestOf(p.sum)
-	if p.want.SHA512 == "" || sameDigest(got, p.want.SHA512) {
+	if sameDigest(got, p.want.SHA512) {
 		return nil
 	}
 	mixed := p.mixed
@@ -395,13 +330,6 @@ func (p *part) commit(final string) error {
 	p.file = nil
 	if err != nil {
 		return onDisk(p.path, err)
-	}
-	if p.want.SHA512 == "" {
-		// The record comes before the rename: without it the file is fetched again.
-		done := completion{URL: p.url, Tag: p.tag, Size: p.have, SHA512: digestOf(p.sum)}
-		if err := disk.WriteRecord(d, opCheckpoint, final+doneSuffix, doneKind, doneVersion, done); err != nil {
-			return onDisk(final+doneSuffix, err)
-		}
 	}
 	if err := d.Rename(op, p.path, final); err != nil {
 		return onDisk(final, err)

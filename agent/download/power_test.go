@@ -19,24 +19,21 @@ const (
 )
 
 // onMemDisk downloads over HTTP or from a folder onto d.
-func (w *world) onMemDisk(d *memDisk, urls []string, want Want) error {
+func (w *world) onMemDisk(d *memDisk, urls []string, data []byte) error {
 	f := w.fetcher()
 	f.Disk, f.testOnlyCheckpointEvery = d, testEvery
-	return f.Fetch(w.Context(), urls, testDir, "p", want, nil)
+	return f.Fetch(w.Context(), urls, testDir, "p", wantOf(data), nil)
 }
 
 // converges makes one more fetch without faults and returns what is wrong with the disk.
-func (w *world) converges(d *memDisk, urls []string, want Want, data []byte) error {
-	if err := w.onMemDisk(d, urls, want); err != nil {
+func (w *world) converges(d *memDisk, urls []string, data []byte) error {
+	if err := w.onMemDisk(d, urls, data); err != nil {
 		return fmt.Errorf("the next fetch fails: %w", err)
 	}
 	if i := d.names[testDir+"/p"]; i == nil || !bytes.Equal(i.data, data) || !bytes.Equal(i.synced, data) || d.durable[testDir+"/p"] != i {
 		return errors.New("the file is not complete and durable")
 	}
-	// Beside it may be its completion record and the files of an interrupted write of that
-	// record, which Discard removes.
-	left := slices.DeleteFunc(d.list(testDir), func(name string) bool { return strings.HasPrefix(name, "p.done") })
-	if !slices.Equal(left, []string{"p"}) {
+	if left := d.list(testDir); !slices.Equal(left, []string{"p"}) {
 		return fmt.Errorf("the folder holds %q", left)
 	}
 	if err := Discard(d, testDir, "p"); err != nil || len(d.list(testDir)) > 0 {
@@ -45,18 +42,17 @@ func (w *world) converges(d *memDisk, urls []string, want Want, data []byte) err
 	return nil
 }
 
-// eachSource runs test with the file on a server and in a folder, without and with a known
-// digest.
-func eachSource(t *testing.T, data []byte, test func(w *world, h *host, url string, want Want)) {
+// eachSource runs test with the file on a server and in a folder.
+func eachSource(t *testing.T, data []byte, test func(w *world, url string)) {
 	for _, kind := range []string{"http", "file"} {
 		t.Run(kind, func(t *testing.T) {
-			both(t, data, func(w *world, want Want) {
+			inWorld(t, func(w *world) {
 				h := w.host("one", data)
 				url := h.url
 				if kind == "file" {
 					url = "file:///drop/p"
 				}
-				test(w, h, url, want)
+				test(w, url)
 			})
 		})
 	}
@@ -71,11 +67,11 @@ func (w *world) newMemDisk(data []byte) *memDisk {
 
 func TestFetchRecoversFromAFailedDiskCall(t *testing.T) {
 	data := noise(1, testSize)
-	eachSource(t, data, func(w *world, _ *host, url string, want Want) {
+	eachSource(t, data, func(w *world, url string) {
 		for n := 1; ; n++ {
 			d := w.newMemDisk(data)
 			d.failAt = n
-			err := w.onMemDisk(d, []string{url}, want)
+			err := w.onMemDisk(d, []string{url}, data)
 			if len(d.calls) < n {
 				if n < 50 {
 					w.Errorf("only %d calls were made: does every call use the disk?", n)
@@ -87,7 +83,7 @@ func TestFetchRecoversFromAFailedDiskCall(t *testing.T) {
 				w.Errorf("call %d (%s) failed: the error is %v", n, call, err)
 			}
 			d.failAt = 0
-			if err := w.converges(d, []string{url}, want, data); err != nil {
+			if err := w.converges(d, []string{url}, data); err != nil {
 				w.Fatalf("call %d (%s) failed: %v", n, d.calls[n-1], err)
 			}
 		}
@@ -96,9 +92,9 @@ func TestFetchRecoversFromAFailedDiskCall(t *testing.T) {
 
 // crash runs a download that is killed at call n. over reports whether it made fewer calls,
 // so that the crash comes after its end.
-func (w *world) crash(d *memDisk, n int, urls []string, want Want) (over bool) {
+func (w *world) crash(d *memDisk, n int, urls []string, data []byte) (over bool) {
 	d.calls, d.failAt, d.dead = nil, n, true
-	_ = w.onMemDisk(d, urls, want)
+	_ = w.onMemDisk(d, urls, data)
 	over = len(d.calls) < n
 	d.failAt, d.dead = 0, false
 	return over
@@ -107,18 +103,18 @@ func (w *world) crash(d *memDisk, n int, urls []string, want Want) (over bool) {
 // crashEverywhere crashes at each call under each model and returns the number of calls. It
 // calls report with each error, and stops when report returns false. It is an error if the
 // next fetch does not give the file, or fetches too much of it again.
-func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(string) bool, report func(string) bool) int {
+func (w *world) crashEverywhere(h *host, data []byte, skip func(string) bool, report func(string) bool) int {
 	for n := 1; ; n++ {
 		for _, model := range models {
 			d := w.newMemDisk(data)
 			d.skip = skip
-			over := w.crash(d, n, []string{h.url}, want)
+			over := w.crash(d, n, []string{h.url}, data)
 			where := "after the end"
 			if !over {
 				where = fmt.Sprintf("call %d (%s)", n, d.calls[n-1])
 			}
 			had, before := d.part(testDir), len(h.requests())
-			err := w.converges(d.after(model), []string{h.url}, want, data)
+			err := w.converges(d.after(model), []string{h.url}, data)
 			most := len(data) - had + testEvery + testRead // a checkpoint may have been incomplete
 			if over {
 				most = 0
@@ -149,9 +145,9 @@ func (h *host) sentSince(n int) int {
 
 func TestPowerCutAtAnyDiskCallLosesLittle(t *testing.T) {
 	data := noise(1, testSize)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		h := w.host("one", data)
-		calls := w.crashEverywhere(h, want, data, nil, func(bad string) bool { w.Error(bad); return true })
+		calls := w.crashEverywhere(h, data, nil, func(bad string) bool { w.Error(bad); return true })
 		w.Logf("%d calls with %d models each", calls, len(models))
 	})
 }
@@ -159,13 +155,13 @@ func TestPowerCutAtAnyDiskCallLosesLittle(t *testing.T) {
 // The model of a power cut must find a missing sync.
 func TestPowerCutModelFindsAMissingSync(t *testing.T) {
 	data := noise(1, testSize)
-	for _, missing := range []string{"sync p.part", "syncdir downloads", "sync p.part.state.new", "sync p.done.new"} {
+	for _, missing := range []string{"sync p.part", "syncdir downloads", "sync p.part.state.new"} {
 		t.Run(missing, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				h := w.host("one", data)
 				skip := func(call string) bool { return call == missing }
 				found := ""
-				w.crashEverywhere(h, anything, data, skip, func(bad string) bool { found = bad; return false })
+				w.crashEverywhere(h, data, skip, func(bad string) bool { found = bad; return false })
 				if found == "" {
 					w.Fatal("nothing went wrong without it")
 				}
@@ -185,17 +181,16 @@ func TestRepeatedPowerCuts(t *testing.T) {
 		cuts := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) cut {
 			return cut{rapid.IntRange(1, 120).Draw(r, "call"), rapid.SampledFrom(models).Draw(r, "model")}
 		}), 1, 6).Draw(r, "cuts")
-		want := rapid.SampledFrom([]Want{anything, wantOf(data)}).Draw(r, "want")
 		breakAt := rapid.IntRange(0, len(data)).Draw(r, "the link breaks at")
 		var err error
 		inWorld(t, func(w *world) {
 			h := w.host("one", data, breaks(breakAt))
 			d := w.newMemDisk(data)
 			for _, c := range cuts {
-				w.crash(d, c.call, []string{h.url}, want)
+				w.crash(d, c.call, []string{h.url}, data)
 				d = d.after(c.model)
 			}
-			err = w.converges(d, []string{h.url}, want, data)
+			err = w.converges(d, []string{h.url}, data)
 		})
 		if err != nil {
 			r.Fatal(err)

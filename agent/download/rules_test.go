@@ -18,8 +18,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever servers do, a download with a digest ends with the file or with an
-// error, and one without ends with a file that one of them has served.
+// Whatever servers do, a download ends with the file or with an error.
 func TestMisbehavingServersNeverGiveWrongBytes(t *testing.T) {
 	data, evil := noise(1, 40_000), noise(2, 40_000)
 	chunked := func(h *host, w http.ResponseWriter, _ *http.Request) {
@@ -58,9 +57,6 @@ func TestMisbehavingServersNeverGiveWrongBytes(t *testing.T) {
 		servers := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) server {
 			return server{rapid.Bool().Draw(r, "evil"), rapid.SampledFrom([]string{"", `"1"`, `"2"`, `W/"3"`}).Draw(r, "tag"), plan.Draw(r, "plan")}
 		}), 1, 3).Draw(r, "servers")
-		want := rapid.SampledFrom([]Want{anything, wantOf(data), {Size: 40_000}, {Size: -1, SHA512: wantOf(data).SHA512}}).Draw(r, "want")
-		// Without a digest a server that changes its bytes under one strong tag cannot
-		// be detected; the servers here do not do so.
 		var err error
 		var got []byte
 		inWorld(t, func(w *world) {
@@ -75,7 +71,7 @@ func TestMisbehavingServersNeverGiveWrongBytes(t *testing.T) {
 				urls = append(urls, h.url)
 			}
 			last := 0.0
-			if err = w.fetcher().Fetch(w.Context(), urls, w.dir, "p", want, func(p Progress) { last = p.Percent }); err == nil {
+			if err = w.fetcher().Fetch(w.Context(), urls, w.dir, "p", wantOf(data), func(p Progress) { last = p.Percent }); err == nil {
 				got, err = os.ReadFile(filepath.Join(w.dir, "p"))
 				if last != 100 {
 					err = fmt.Errorf("the last report is %v %%", last)
@@ -95,7 +91,7 @@ func TestMisbehavingServersNeverGiveWrongBytes(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if got != nil && !bytes.Equal(got, data) && (want.SHA512 != "" || !bytes.Equal(got, evil)) {
+		if got != nil && !bytes.Equal(got, data) {
 			r.Fatalf("it ended with %d other bytes", len(got))
 		}
 	})
@@ -173,14 +169,14 @@ func TestContentRange(t *testing.T) {
 }
 
 func TestContinuesRefusesAnswersOfAnotherFile(t *testing.T) {
-	part := beginning{url: "a", tag: "t", have: 10, size: 20}
-	untagged := beginning{url: "a", have: 10, size: 20}
+	part := beginning{url: "a", tag: "t", have: 10}
+	untagged := beginning{url: "a", have: 10}
 	for _, c := range []struct {
-		name                   string
-		part                   beginning
-		url                    string
-		answer                 answer
-		withDigest, withoutOne bool
+		name        string
+		part        beginning
+		url         string
+		answer      answer
+		lax, strict bool
 	}{
 		{"the rest", part, "a", answer{start: 10, size: 20, tag: "t"}, true, true},
 		{"the rest, its tag left out", part, "a", answer{start: 10, size: 20}, true, true},
@@ -188,28 +184,26 @@ func TestContinuesRefusesAnswersOfAnotherFile(t *testing.T) {
 		{"the whole, of unknown size", part, "a", answer{size: -1, tag: "t"}, true, true},
 		{"the whole without its tag", part, "a", answer{size: 20}, false, false},
 		{"another tag", part, "a", answer{start: 10, size: 20, tag: "u"}, false, false},
-		{"another size", part, "a", answer{start: 10, size: 21, tag: "t"}, false, false},
 		{"another place", part, "b", answer{start: 10, size: 20, tag: "t"}, true, false},
 		{"another place and tag", part, "b", answer{start: 10, size: 20, tag: "u"}, true, false},
-		{"another place and size", part, "b", answer{start: 10, size: 21, tag: "t"}, false, false},
 		{"no tags", untagged, "a", answer{start: 10, size: 20}, true, false},
 		{"a tag at last", untagged, "a", answer{start: 10, size: 20, tag: "t"}, false, false},
 	} {
-		if got := c.part.continues(c.url, c.answer, true); got != c.withDigest {
-			t.Errorf("%s, digest known: %t", c.name, got)
+		if got := c.part.continues(c.url, c.answer, false); got != c.lax {
+			t.Errorf("%s: %t", c.name, got)
 		}
-		if got := c.part.continues(c.url, c.answer, false); got != c.withoutOne {
-			t.Errorf("%s, digest not known: %t", c.name, got)
+		if got := c.part.continues(c.url, c.answer, true); got != c.strict {
+			t.Errorf("%s, strict: %t", c.name, got)
 		}
 	}
 }
 
 func TestCertificateErrorsNameTheNextStep(t *testing.T) {
 	for want, err := range map[string]error{
-		"install its CA":       x509.UnknownAuthorityError{Cert: &x509.Certificate{}},
-		"as its certificate":   x509.HostnameError{Certificate: &x509.Certificate{}, Host: "one"},
-		"check the clock":      x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
-		"connection reset":     syscall.ECONNRESET,
+		"install its CA":        x509.UnknownAuthorityError{Cert: &x509.Certificate{}},
+		"as its certificate":    x509.HostnameError{Certificate: &x509.Certificate{}, Host: "one"},
+		"check the clock":       x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
+		"connection reset":      syscall.ECONNRESET,
 		"nothing arrived for ": errStalled,
 	} {
 		got := linkError(&url.Error{Op: "Get", URL: "https://user:secret@one/p", Err: err})

@@ -23,13 +23,6 @@ type answer struct {
 	tag string
 }
 
-// beyondEnd is the error for a request of bytes behind a file's end.
-type beyondEnd struct{ size int64 }
-
-func (e *beyondEnd) Error() string {
-	return fmt.Sprintf("the file at the source has only %d bytes now", e.size)
-}
-
 // open requests the file from byte from on. If the file's tag is no longer tag, the source
 // sends the new file from its first byte, unless tag is "". A source without support for
 // ranges sends the file from its first byte too.
@@ -77,55 +70,38 @@ func readAnswer(resp *http.Response, from int64) (answer, error) {
 		return a, nil
 	case http.StatusRequestedRangeNotSatisfiable:
 		size, ok := sizeBehind416(resp.Header)
-		if from == 0 || !ok {
+		if !ok || size > from {
 			return a, errBadRange
 		}
-		return a, &beyondEnd{size}
+		return a, refused("%w (%d bytes, more were asked for): replace the file there by the one that was published", ErrContent, size)
 	}
 	return a, answerError(resp)
 }
 
-// size requests a file's size. It is -1 if the source does not report it.
-func (f *Fetcher) size(ctx context.Context, s *source) (int64, error) {
+// find returns nil if the source has the file.
+func (f *Fetcher) find(ctx context.Context, s *source) error {
 	if s.url.Scheme == schemeFile {
-		fi, err := f.stat(s)
-		if err != nil {
-			return 0, err
-		}
-		return fi.Size(), nil
+		_, err := f.stat(s)
+		return err
 	}
 	resp, err := f.ask(ctx, http.MethodHead, s, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	resp.Body.Close()
 	switch resp.StatusCode {
-	case http.StatusOK:
-		return resp.ContentLength, nil
 	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		// A signed URL allows only GET, and some servers do not support HEAD.
-		return f.sizeByGet(ctx, s)
+		if resp, err = f.ask(ctx, http.MethodGet, s, http.Header{"Range": {"bytes=0-0"}}); err != nil {
+			return err
+		}
+		resp.Body.Close()
 	}
-	return 0, answerError(resp)
-}
-
-// sizeByGet requests the first byte, whose answer holds the size.
-func (f *Fetcher) sizeByGet(ctx context.Context, s *source) (int64, error) {
-	resp, err := f.ask(ctx, http.MethodGet, s, http.Header{"Range": {"bytes=0-0"}})
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
 	switch resp.StatusCode {
-	case http.StatusOK:
-		return resp.ContentLength, nil
-	case http.StatusPartialContent:
-		_, size, _ := contentRange(resp.Header)
-		return size, nil
-	case http.StatusRequestedRangeNotSatisfiable:
-		return 0, nil // there is no first byte
+	case http.StatusOK, http.StatusPartialContent:
+		return nil
 	}
-	return 0, answerError(resp)
+	return answerError(resp)
 }
 
 func (f *Fetcher) ask(ctx context.Context, method string, s *source, header http.Header) (*http.Response, error) {

@@ -25,7 +25,7 @@ func TestNextSourceIsTriedAtOnce(t *testing.T) {
 		"no such scheme":         nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			both(t, data, func(w *world, want Want) {
+			inWorld(t, func(w *world) {
 				url := "http://nobody/p"
 				switch {
 				case first != nil:
@@ -37,8 +37,8 @@ func TestNextSourceIsTriedAtOnce(t *testing.T) {
 				}
 				two := w.host("two", data)
 				begun := time.Now()
-				w.fetch([]string{url, two.url}, want, nil)
-				w.holds(data, done(want)...)
+				w.fetch([]string{url, two.url}, data, nil)
+				w.holds(data)
 				if took := time.Since(begun); took != 0 {
 					w.Errorf("it waited %s", took)
 				}
@@ -52,22 +52,16 @@ func TestSourceWithOtherBytesIsGivenUp(t *testing.T) {
 	for name, wrong := range map[string][]byte{
 		"same size": noise(2, 100_000), "longer": append(bytes.Clone(data), 0), "shorter": data[:99_999], "empty": nil,
 	} {
-		for _, size := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				inWorld(t, func(w *world) {
-					want := wantOf(data)
-					if !size {
-						want.Size = -1
-					}
-					one, two := w.host("one", wrong), w.host("two", data)
-					w.fetch([]string{one.url, two.url}, want, nil)
-					w.holds(data)
-					if len(one.ranges()) != 1 {
-						w.Errorf("the wrong source was asked %d times", len(one.ranges()))
-					}
-				})
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				one, two := w.host("one", wrong), w.host("two", data)
+				w.fetch([]string{one.url, two.url}, data, nil)
+				w.holds(data)
+				if len(one.ranges()) != 1 {
+					w.Errorf("the wrong source was asked %d times", len(one.ranges()))
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -78,19 +72,19 @@ func TestBodyOfUnknownLengthMustHaveTheWantedSize(t *testing.T) {
 		w.(http.Flusher).Flush()
 		_, _ = w.Write(h.data)
 	}
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		h := w.host("one", data)
 		h.always = chunked
-		w.fetch([]string{h.url}, want, nil)
-		w.holds(data, done(want)...)
+		w.fetch([]string{h.url}, data, nil)
+		w.holds(data)
 	})
 	inWorld(t, func(w *world) {
 		long, short, good := w.host("long", append(bytes.Clone(data), 1)), w.host("short", data[:50_000]), w.host("good", data)
 		long.always, short.always = chunked, chunked
-		w.fetch([]string{long.url, short.url, good.url}, wantOf(data), nil)
+		w.fetch([]string{long.url, short.url, good.url}, data, nil)
 		w.holds(data)
-		err := w.fetcher().Fetch(w.Context(), []string{long.url}, w.dir, "q", Want{Size: int64(len(data))}, nil)
-		if err == nil || Transient(err) || !strings.Contains(err.Error(), "sends more than the 100000 bytes") {
+		err := w.fetcher().Fetch(w.Context(), []string{long.url}, w.dir, "q", wantOf(data), nil)
+		if !errors.Is(err, ErrContent) || Transient(err) || !strings.Contains(err.Error(), "more than 100000 bytes") {
 			w.Errorf("too long: %v", err)
 		}
 	})
@@ -102,8 +96,8 @@ func TestLastingRefusalIsNotRetried(t *testing.T) {
 		gone := w.host("gone", data)
 		gone.always = answers(404)
 		busy := w.host("busy", data, answers(503), answers(503), answers(503))
-		w.fetch([]string{gone.url, busy.url}, anything, nil)
-		w.holds(data, "p.done")
+		w.fetch([]string{gone.url, busy.url}, data, nil)
+		w.holds(data)
 		if len(gone.ranges()) != 1 || len(busy.ranges()) != 4 {
 			w.Errorf("%d and %d requests", len(gone.ranges()), len(busy.ranges()))
 		}
@@ -113,11 +107,11 @@ func TestLastingRefusalIsNotRetried(t *testing.T) {
 // A source that sends bytes, however few at a time, is asked again before others.
 func TestSourceThatSendsBytesIsTriedFirst(t *testing.T) {
 	data := noise(1, 100_000)
-	both(t, data, func(w *world, want Want) {
+	inWorld(t, func(w *world) {
 		first, second := w.host("first", data), w.host("second", data)
 		first.always, second.always = answers(503), breaks(4000)
-		w.fetch([]string{first.url, second.url}, want, nil)
-		w.holds(data, done(want)...)
+		w.fetch([]string{first.url, second.url}, data, nil)
+		w.holds(data)
 		if len(first.ranges()) != 1 || len(second.ranges()) != 25 {
 			w.Errorf("%d and %d requests", len(first.ranges()), len(second.ranges()))
 		}
@@ -145,16 +139,18 @@ func TestErrorsThatEndADownload(t *testing.T) {
 		{name: "a proxy", hosts: one(answers(407)), says: []string{"407", "network.proxy"}},
 		{name: "odd", hosts: one(answers(418)), says: []string{"418", "check the URL"}},
 		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"redirects to http://elsewhere/", "allow_http"}},
-		{name: "absurd", hosts: one(answers(200, "Content-Length", "3221225472")), says: []string{"has 3221225472 bytes, the limit is 2147483648", "check the URL"}},
 		{name: "other bytes", hosts: one(serve), want: wantOf(noise(2, 1000)), says: []string{"another content", "replace the file"}},
-		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has another content than expected (1000 bytes, want 999)", "replace the file"}},
+		{name: "another size", hosts: one(serve), want: wantOf(data[1:]), says: []string{"has another content than expected (1000 bytes, want 999)", "replace the file"}},
 		{
 			name: "nowhere", hosts: map[string]behaviour{"one": answers(404), "two": answers(403)},
 			is: ErrNotFound, says: []string{"no source gives the file: http://one/p: not found", "; http://two/p: server answered 403"},
 		},
 		{name: "no source", urls: []string{}, says: []string{"source_uri"}},
 		{name: "no URL", urls: []string{"http://user:secret@[x/"}, says: []string{"http://host/path"}},
-		{name: "no digest", urls: []string{"http://one/p"}, want: Want{SHA512: "abc"}, says: []string{`want.sha512: is "abc"`, "128"}},
+		{name: "no size", want: Want{SHA512: wantOf(data).SHA512}, says: []string{"want.size: is 0 bytes, want 1 to 2147483648"}},
+		{name: "too large", want: Want{Size: MaxSize + 1, SHA512: wantOf(data).SHA512}, says: []string{"want.size: is 2147483649 bytes"}},
+		{name: "no digest", want: Want{Size: 1000}, says: []string{`want.sha512: is ""`, "128"}},
+		{name: "not a digest", want: Want{Size: 1000, SHA512: "abc"}, says: []string{`want.sha512: is "abc"`}},
 		{name: "cannot write", hosts: one(serve), disk: broken{}, says: []string{"input/output error", "check the disk"}},
 		{name: "no space", hosts: one(serve), disk: full{}, says: []string{"not enough disk space", "free some"}, transient: true},
 		{name: "no space left", hosts: one(serve), disk: broken{full: true}, is: syscall.ENOSPC, says: []string{"free some"}, transient: true},
@@ -176,7 +172,7 @@ func TestErrorsThatEndADownload(t *testing.T) {
 				}
 				slices.Sort(c.urls)
 				if c.want == (Want{}) {
-					c.want = anything
+					c.want = wantOf(data)
 				}
 				f := w.fetcher()
 				if c.disk != nil {
@@ -236,7 +232,7 @@ func TestSecretsInURLsAreNotShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h := w.host("one", nil)
 		h.always = answers(503)
-		err := w.fetcher().Fetch(w.Context(), []string{"http://user:hunter2@one/p?signature=hunter2"}, w.dir, "p", anything, func(p Progress) {
+		err := w.fetcher().Fetch(w.Context(), []string{"http://user:hunter2@one/p?signature=hunter2"}, w.dir, "p", wantOf([]byte("data")), func(p Progress) {
 			if strings.Contains(p.Retry, "hunter2") {
 				t.Errorf("a report contains it: %q", p.Retry)
 			}
@@ -258,13 +254,13 @@ func TestCredentialsAreSentOnlyToTheOwnServer(t *testing.T) {
 		f.Source.Own, f.Source.Origin = w.client, "http://OWN:80/"
 		f.Source.Authorize = func(r *http.Request) { r.Header.Set("Authorization", "ApiKey secret") }
 		for _, h := range []*host{own, other} {
-			if _, err := f.Stat(w.Context(), []string{h.url}); err != nil {
+			if err := f.Find(w.Context(), []string{h.url}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := f.Small(w.Context(), []string{h.url}, maxSmall); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Fetch(w.Context(), []string{h.url}, w.dir, h.url[7:10], anything, nil); err != nil {
+			if err := f.Fetch(w.Context(), []string{h.url}, w.dir, h.url[7:10], wantOf(data), nil); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(h.requests()); n != 3 {
@@ -307,7 +303,7 @@ func TestSmall(t *testing.T) {
 	})
 }
 
-func TestStatReturnsTheSize(t *testing.T) {
+func TestFind(t *testing.T) {
 	data := noise(1, 123_456)
 	onlyGet := func(h *host, w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -316,33 +312,29 @@ func TestStatReturnsTheSize(t *testing.T) {
 		}
 		serve(h, w, r)
 	}
-	silent := func(_ *host, w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }
 	for _, c := range []struct {
 		name string
 		do   behaviour
-		size int64
 	}{
-		{"HEAD", serve, 123_456},
-		{"no HEAD", onlyGet, 123_456},
-		{"neither HEAD nor ranges", without(onlyGet, "Range"), 123_456},
+		{"HEAD", serve},
+		{"no HEAD", onlyGet},
+		{"neither HEAD nor ranges", without(onlyGet, "Range")},
 		{"a signed URL", func(h *host, w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodHead {
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}
 			serve(h, w, r)
-		}, 123_456},
-		{"does not say", silent, -1},
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				missing, h := w.host("missing", nil), w.host("one", data, answers(503))
 				missing.always, h.always = answers(404), c.do
-				info, err := w.fetcher().Stat(w.Context(), []string{missing.url, h.url})
-				if err != nil || info != (Info{URL: h.url, Size: c.size}) {
-					t.Errorf("got %+v, %v", info, err)
+				if err := w.fetcher().Find(w.Context(), []string{missing.url, h.url}); err != nil {
+					t.Error(err)
 				}
-				if _, err := w.fetcher().Stat(w.Context(), []string{missing.url}); !errors.Is(err, ErrNotFound) {
+				if err := w.fetcher().Find(w.Context(), []string{missing.url}); !errors.Is(err, ErrNotFound) {
 					t.Errorf("missing: %v", err)
 				}
 			})
@@ -362,18 +354,18 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		{"soon", 0},
 	} {
 		t.Run(c.header, func(t *testing.T) {
-			both(t, data, func(w *world, want Want) {
+			inWorld(t, func(w *world) {
 				h := w.host("one", data, answers(503, "Retry-After", c.header), answers(429, "Retry-After", c.header))
 				begun := time.Now()
 				var at []time.Time
-				w.fetch([]string{h.url}, want, func(p Progress) {
+				w.fetch([]string{h.url}, data, func(p Progress) {
 					if p.Retry != "" {
 						at = append(at, p.RetryAt)
 					} else if len(at) > 0 && time.Now().Before(at[len(at)-1]) {
 						w.Errorf("%+v has no reason for the wait", p)
 					}
 				})
-				w.holds(data, done(want)...)
+				w.holds(data)
 				// The jitter is added, so that agents do not return together.
 				if took := time.Since(begun); took < 2*c.wait || took > 2*c.wait+3*backoff.DefaultBase {
 					w.Errorf("it waited %s", took)
@@ -395,8 +387,8 @@ func TestRetryAfterDelaysOnlyItsSource(t *testing.T) {
 		busy := w.host("busy", data)
 		busy.always = answers(503)
 		begun := time.Now()
-		w.fetch([]string{patient.url, busy.url}, anything, nil)
-		w.holds(data, "p.done")
+		w.fetch([]string{patient.url, busy.url}, data, nil)
+		w.holds(data)
 		if took := time.Since(begun); took < 10*time.Minute || took > 12*time.Minute || len(patient.ranges()) != 2 || len(busy.ranges()) < 10 {
 			w.Errorf("it took %s, with %d and %d requests", took, len(patient.ranges()), len(busy.ranges()))
 		}

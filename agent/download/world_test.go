@@ -21,6 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
@@ -68,21 +69,21 @@ func (w *world) fetcher() *Fetcher {
 	return &Fetcher{Disk: disk.OS{}, Source: Source{Other: w.client, UserAgent: "test"}}
 }
 
-// fetch downloads to the file "p" and fails the test if that fails.
-func (w *world) fetch(urls []string, want Want, report func(Progress)) {
+// fetch downloads data to the file "p" and fails the test if that fails.
+func (w *world) fetch(urls []string, data []byte, report func(Progress)) {
 	w.Helper()
-	if err := w.fetcher().Fetch(w.Context(), urls, w.dir, "p", want, report); err != nil {
+	if err := w.fetcher().Fetch(w.Context(), urls, w.dir, "p", wantOf(data), report); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// stopAfter downloads until the host has sent its nth answer, and then cancels the fetch as
+// stopAfter downloads data until the host has sent its nth answer, and then cancels the fetch as
 // a stopping agent does.
-func (w *world) stopAfter(n int, h *host, urls []string, want Want) {
+func (w *world) stopAfter(n int, h *host, urls []string, data []byte) {
 	w.Helper()
 	ctx, cancel := context.WithCancelCause(w.Context())
 	stopping := errors.New("stopping")
-	err := w.fetcher().Fetch(ctx, urls, w.dir, "p", want, func(p Progress) {
+	err := w.fetcher().Fetch(ctx, urls, w.dir, "p", wantOf(data), func(p Progress) {
 		if p.Retry != "" && len(h.requests()) >= n {
 			cancel(stopping)
 		}
@@ -92,16 +93,15 @@ func (w *world) stopAfter(n int, h *host, urls []string, want Want) {
 	}
 }
 
-// holds fails the test unless the file has these bytes and the folder holds only it and the
-// files in beside.
-func (w *world) holds(want []byte, beside ...string) {
+// holds fails the test unless the file has these bytes and the folder holds nothing else.
+func (w *world) holds(want []byte) {
 	w.Helper()
 	got, err := os.ReadFile(filepath.Join(w.dir, "p"))
 	if err != nil || !bytes.Equal(got, want) {
 		w.Errorf("the file has %d bytes, want %d equal ones (%v)", len(got), len(want), err)
 	}
-	if left := names(w.T, w.dir); !slices.Equal(left, append([]string{"p"}, beside...)) {
-		w.Errorf("the folder holds %q, want p and %q", left, beside)
+	if left := names(w.T, w.dir); !slices.Equal(left, []string{"p"}) {
+		w.Errorf("the folder holds %q, want only p", left)
 	}
 }
 
@@ -231,8 +231,12 @@ func stalls(n int) behaviour {
 
 // trickles sends in steps of a tenth of a second.
 func trickles(bytesPerSecond int, then behaviour) behaviour {
+	return inSteps(bytesPerSecond/10, time.Second/10, then)
+}
+
+func inSteps(size int, every time.Duration, then behaviour) behaviour {
 	return func(h *host, w http.ResponseWriter, r *http.Request) {
-		then(h, &slow{w, bytesPerSecond}, r)
+		then(h, &slow{w, r.Context(), size, every}, r)
 	}
 }
 
@@ -275,13 +279,17 @@ func (c *counted) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
 
 type slow struct {
 	http.ResponseWriter
-	bytesPerSecond int
+	ctx   context.Context
+	size  int
+	every time.Duration
 }
 
 func (s *slow) Write(p []byte) (int, error) {
 	sent := 0
-	for part := range slices.Chunk(p, s.bytesPerSecond/10) {
-		time.Sleep(time.Duration(len(part)) * time.Second / time.Duration(s.bytesPerSecond))
+	for part := range slices.Chunk(p, s.size) {
+		if err := backoff.Sleep(s.ctx, time.Duration(len(part))*s.every/time.Duration(s.size)); err != nil {
+			return sent, err
+		}
 		n, err := s.ResponseWriter.Write(part)
 		if sent += n; err != nil {
 			return sent, err
@@ -304,7 +312,5 @@ func wantOf(data []byte) Want {
 	sum := sha512.Sum512(data)
 	return Want{Size: int64(len(data)), SHA512: hex.EncodeToString(sum[:])}
 }
-
-var anything = Want{Size: -1}
 
 func from(n int) string { return fmt.Sprintf("bytes=%d-", n) }

@@ -56,19 +56,15 @@ func (c *Change) doAcquire(ctx context.Context) error {
 	if err := c.Allow(j.Desired.Version, expect); err != nil {
 		return err
 	}
-	sha512 := expect.SHA512
-	if pinned, ok := strings.CutPrefix(j.Desired.Checksum, "sha512:"); ok {
-		if sha512 != "" && sha512 != pinned {
-			return fmt.Errorf("%s: its publishers have signed sha512:%s, and %s was asked for", c.archive(), sha512, j.Desired.Checksum)
-		}
-		sha512 = pinned
+	if pinned, ok := strings.CutPrefix(j.Desired.Checksum, "sha512:"); ok && pinned != expect.SHA512 {
+		return fmt.Errorf("%s: its publishers have signed sha512:%s, and %s was asked for", c.archive(), expect.SHA512, j.Desired.Checksum)
 	}
 	if i := slices.IndexFunc(c.OnHost, func(k Installed) bool { return k.Archive != "" && k.Archive == expect.Archive }); i >= 0 {
 		if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, c.OnHost[i].Home); err == nil {
 			return c.reuse(ctx, c.OnHost[i])
 		}
 	}
-	if err := c.fetch(ctx, expect, sha512); err != nil {
+	if err := c.fetch(ctx, expect); err != nil {
 		return err
 	}
 	return c.acquireRest(ctx)
@@ -122,11 +118,11 @@ func (c *Change) acquireRest(ctx context.Context) error {
 	})
 }
 
-func (c *Change) fetch(ctx context.Context, expect *trust.Expectation, sha512 string) error {
+func (c *Change) fetch(ctx context.Context, expect *trust.Expectation) error {
 	if err := c.Disk.MkdirAll(AcquireArtifact, c.downloads(), 0o700); err != nil {
 		return err
 	}
-	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), c.Journal.Desired.SourceURI, download.Want{Size: expect.Size, SHA512: sha512}, func(p download.Progress) {
+	err := c.Packages.Fetch(ctx, c.downloads(), c.archive(), c.Journal.Desired.SourceURI, download.Want{Size: expect.Size, SHA512: expect.SHA512}, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt

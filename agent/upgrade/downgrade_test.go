@@ -17,8 +17,8 @@ import (
 // TestStolenServerCannotMoveAHostBack orders older versions, whose signatures are valid.
 // The host runs 1.0.0.
 func TestStolenServerCannotMoveAHostBack(t *testing.T) {
-	unsigned := trust.Expectation{Size: -1, Unpacked: -1}
-	allowed := trust.Expectation{Size: -1, Unpacked: -1, Downgrade: true}
+	unsigned := trust.Expectation{}
+	allowed := trust.Expectation{Downgrade: true}
 	committed := func(version string) func(*testing.T, *testHost, *source) {
 		return func(t *testing.T, h *testHost, _ *source) {
 			must(t, handoff.WriteHighest(disk.OS{}, h.top, handoff.Highest{Version: version, At: time.Now()}))
@@ -51,7 +51,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 		{"on the host, without force", "0.9.0", nil, Request{Local: true}, unsigned, "`muster-agent upgrade 0.9.0 --force` on the host"},
 		{"kept here, after its window", "0.9.0", kept("cccccc", 8*24*time.Hour), Request{Force: true}, unsigned, older},
 		{"another build of what is kept here", "0.9.0", kept("dddddd", 0), Request{Force: true}, unsigned, "and not 0.9.0-dddddd, which is kept"},
-		{"allowed, and below the floor", "0.9.0", nil, Request{}, trust.Expectation{Size: -1, Unpacked: -1, Downgrade: true, Floor: "1.0.0"}, "is below 1.0.0"},
+		{"allowed, and below the floor", "0.9.0", nil, Request{}, trust.Expectation{Downgrade: true, Floor: "1.0.0"}, "is below 1.0.0"},
 
 		{"newer", "1.1.0", nil, Request{}, unsigned, ""},
 		{"the one that was committed before", "1.5.0", committed("1.5.0"), Request{}, unsigned, ""},
@@ -66,7 +66,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 			if c.host != nil {
 				c.host(t, h, s)
 			}
-			h.executor.Trust = publisher{c.expect}
+			h.executor.Trust = publisher{s.repo.Authority(), c.expect}
 			r := c.request
 			r.ID, r.Version = "a1", c.version
 			err := h.executor.Upgrade(context.Background(), r)
@@ -79,8 +79,8 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 
 func TestRefusedDowngradeNamesTheSignedStatement(t *testing.T) {
 	s := newSource(t)
+	s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
 	h := newHost(t, s, disk.OS{})
-	h.executor.Trust = publisher{trust.Expectation{Size: 1, Unpacked: 1, SHA512: strings.Repeat("0", 128)}}
 	err := h.executor.Upgrade(context.Background(), Request{ID: "a1", ActionID: "a1", Version: "0.9.0", Force: true})
 	if err == nil || !strings.Contains(err.Error(), "`muster package allow-downgrade 0.9.0`, or run `muster-agent upgrade 0.9.0 --force` on the host") {
 		t.Errorf("error %v", err)
@@ -106,7 +106,7 @@ func TestServerRollsBackOnlyWithinTheWindowAndAboveTheFloor(t *testing.T) {
 			h := newHost(t, s, disk.OS{})
 			v := h.keep(t, s, "0.9.0", "cccccc")
 			must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-c.ago)}}))
-			h.executor.Trust = publisher{trust.Expectation{Floor: c.floor}}
+			h.executor.Trust = publisher{s.repo.Authority(), trust.Expectation{Floor: c.floor}}
 			r := back
 			r.Local, r.Force = c.local, true
 			err := h.executor.Upgrade(context.Background(), r)

@@ -112,8 +112,7 @@ func (w *work) checkRights() error {
 	return w.Disk.Remove(opPreflight, name)
 }
 
-// checkPackage checks the publishers' statement and the sources' answer about the
-// archive.
+// checkPackage checks what the publishers state about the archive, and that a source has it.
 func (w *work) checkPackage(ctx context.Context) error {
 	err := w.askSources(ctx)
 	if _, refused := w.policySource(); err != nil && refused != nil {
@@ -145,21 +144,17 @@ func (w *work) askSources(ctx context.Context) error {
 	if err := w.useOnHost(ctx); err != nil || w.onHost {
 		return err
 	}
-	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive, w.j.Request.SourceURI))
-	if err != nil {
+	// Before the state is DOWNLOADING, so that a package that no source has is refused at once.
+	if err := w.Downloader.Find(ctx, w.urls(w.j.Archive, w.j.Request.SourceURI)); err != nil {
 		return transientLink(err)
 	}
-	size := expect.Size
-	if size < 0 {
-		size = info.Size
-	}
-	unpacked := install.Unpacked(size, expect.Unpacked)
+	unpacked := install.Unpacked(expect.Size, expect.Unpacked)
 	if w.j.Request.Stage {
 		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: max(0, unpacked)}); err != nil {
 			return err
 		}
 	}
-	return w.checkSpace(size, unpacked)
+	return w.checkSpace(expect.Size, unpacked)
 }
 
 // useOnHost uses the version on the host that was unpacked from the archive, if it is intact.
@@ -253,9 +248,6 @@ func (w *work) checkSpace(size, unpacked int64) error {
 	dir := w.path(layout.DataDir)
 	if err := w.checkInodes(dir); err != nil {
 		return err
-	}
-	if size < 0 {
-		return nil // the size is unknown; download and unpacking check again
 	}
 	free, err := w.Disk.Free(opPreflight, dir)
 	if err != nil {

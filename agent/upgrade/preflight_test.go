@@ -1,10 +1,10 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,18 +22,24 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// publisher is an authority that returns the test's expectation.
-type publisher struct{ expect trust.Expectation }
-
-func (p publisher) Expect(context.Context, string, trust.Fetch) (*trust.Expectation, error) {
-	e := p.expect
-	if e.Verify == nil {
-		e.Verify = func(io.Reader) (trust.Statement, error) { return trust.Statement{}, nil }
-	}
-	return &e, nil
+// publisher is an authority that states more than another, which knows the archive.
+type publisher struct {
+	trust.Authority
+	says trust.Expectation // floor and downgrade; archive and sizes unless they are empty
 }
 
-func (p publisher) Floor(context.Context, string) string { return p.expect.Floor }
+func (p publisher) Expect(ctx context.Context, fileName string, beside trust.Fetch) (*trust.Expectation, error) {
+	e, err := p.Authority.Expect(ctx, fileName, beside)
+	if err != nil {
+		return nil, err
+	}
+	e.Floor, e.Downgrade = p.says.Floor, p.says.Downgrade
+	e.Archive = cmp.Or(p.says.Archive, e.Archive)
+	e.Size, e.Unpacked = cmp.Or(p.says.Size, e.Size), cmp.Or(p.says.Unpacked, e.Unpacked)
+	return e, nil
+}
+
+func (p publisher) Floor(context.Context, string) string { return p.says.Floor }
 
 // smallDisk is a disk with free bytes free.
 type smallDisk struct {
@@ -76,11 +82,10 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 		temporary bool
 	}{
 		{name: "no room for archive and tree", expect: trust.Expectation{Size: 40 * MB, Unpacked: 100 * MB}, disk: func(string) disk.Disk { return smallDisk{free: 165 * MB} }, want: "needs 178.3 MB (archive 41.9 MB, unpacked 104.9 MB", is: ErrNoSpace, temporary: true},
-		{name: "no space for a package of unknown size", expect: trust.Expectation{Size: 40 * MB, Unpacked: -1}, disk: func(string) disk.Disk { return smallDisk{free: 150 * MB} }, is: ErrNoSpace, temporary: true},
-		{name: "no inodes", expect: trust.Expectation{Size: -1, Unpacked: -1}, disk: func(string) disk.Disk { return fewInodes{n: 60} }, want: "version 1.1.0 needs 71 inodes, 60 are free", is: ErrNoSpace, temporary: true},
-		{name: "below the signed floor", expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0, the lowest version its publishers still allow"},
-		{name: "below the signed floor, forced", force: true, expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0"},
-		{name: "no right to move the pointer", expect: trust.Expectation{Size: -1, Unpacked: -1}, disk: func(top string) disk.Disk { return readOnly{folder: top} }, want: "may not write in"},
+		{name: "no inodes", disk: func(string) disk.Disk { return fewInodes{n: 60} }, want: "version 1.1.0 needs 71 inodes, 60 are free", is: ErrNoSpace, temporary: true},
+		{name: "below the signed floor", expect: trust.Expectation{Floor: "1.2.0"}, want: "below 1.2.0, the lowest version its publishers still allow"},
+		{name: "below the signed floor, forced", force: true, expect: trust.Expectation{Floor: "1.2.0"}, want: "below 1.2.0"},
+		{name: "no right to move the pointer", disk: func(top string) disk.Disk { return readOnly{folder: top} }, want: "may not write in"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSource(t)
@@ -89,7 +94,7 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 			if c.disk != nil {
 				h.executor.Disk = c.disk(h.top)
 			}
-			h.executor.Trust = publisher{c.expect}
+			h.executor.Trust = publisher{s.repo.Authority(), c.expect}
 			before := h.tree(t)
 			r := wanted
 			r.Force = c.force

@@ -161,16 +161,11 @@ func TestStagedVersionIsCheckedAgainBeforeTheSwitch(t *testing.T) {
 		{name: "they allow another build", prepare: committed, expect: trust.Expectation{Downgrade: true, Archive: "another"}, want: "is older than 1.5.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, h := staging(t, disk.OS{})
+			s, h := staging(t, disk.OS{})
 			if c.prepare != nil {
 				c.prepare(t, h)
 			}
-			if c.expect.Archive == "" {
-				list, err := handoff.ReadVersions(disk.OS{}, h.top)
-				must(t, err)
-				c.expect.Archive = list[0].Archive
-			}
-			h.executor.Trust = publisher{c.expect}
+			h.executor.Trust = publisher{s.repo.Authority(), c.expect}
 			r := switchTo
 			r.Force, r.ActionID, r.Local = c.request.Force, c.request.ActionID, c.request.ActionID == ""
 			err := h.executor.Upgrade(t.Context(), r)

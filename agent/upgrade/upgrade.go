@@ -47,7 +47,7 @@ const (
 // Downloader fetches a file from the first of several URLs that has it; see
 // download.Fetcher.
 type Downloader interface {
-	Stat(ctx context.Context, urls []string) (download.Info, error)
+	Find(ctx context.Context, urls []string) error
 	Small(ctx context.Context, urls []string, limit int64) ([]byte, error)
 	// CheckNamed returns an error unless the server may name uri as a source.
 	CheckNamed(uri string) error

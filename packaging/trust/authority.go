@@ -25,8 +25,7 @@ type Authority interface {
 
 // Expectation is what the publishers say about one archive.
 type Expectation struct {
-	// Size of the archive and Unpacked of what it holds, in bytes; -1 where the
-	// publishers do not say.
+	// Size of the archive and Unpacked of what it holds, in bytes. The publishers always say both.
 	Size, Unpacked int64
 	// SHA512 of the archive in hexadecimal.
 	SHA512 string
