@@ -22,11 +22,12 @@ const (
 	// for a server's restart or a failover. It also bounds how often a source can
 	// demand a Retry-After.
 	MaxAttempts = 20
-	// MinProgress is how many new bytes reset the count of attempts. It lets a link
-	// that breaks every few kB finish, and ends a download from a source that sends a
-	// byte at a time.
+	// MinProgress is how many new bytes reset the count of attempts, and the time after
+	// which an attempt has stalled. It lets a link that breaks every few kB finish, and
+	// ends a download from a source that sends a byte at a time.
 	MinProgress = 1 << 10
-	// StallTimeout ends an attempt in which nothing arrives.
+	// StallTimeout ends an attempt that has waited so long for MinProgress bytes. No link
+	// that can finish a package is as slow as 17 bytes per second.
 	StallTimeout = time.Minute
 	// MaxSize bounds a package in bytes: half of install.MaxUnpacked.
 	MaxSize = 2 << 30

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,39 @@ func TestSlowLinkIsNoStall(t *testing.T) {
 	})
 }
 
+// An attempt ends when fewer than MinProgress bytes arrive within StallTimeout. The time in
+// which the rate limit lets this host read nothing does not count.
+func TestSlowerLinkIsAStall(t *testing.T) {
+	const size = 5 * MinProgress
+	data := noise(1, size)
+	for _, c := range []struct {
+		name     string
+		every    time.Duration // between two bytes
+		limit    int64
+		requests []string
+	}{
+		{"19 bytes a second", time.Second / 19, 0, []string{""}},
+		{"19 bytes a second, and a limit of 5", time.Second / 19, 5, []string{""}},
+		{"16 bytes a second", 63 * time.Millisecond, 0, []string{"", from(953), from(2 * 953), from(3 * 953), from(4 * 953), from(5 * 953)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				h := w.host("one", data)
+				h.always = drips(c.every)
+				f := w.fetcher()
+				f.RateLimit = c.limit
+				if err := f.Fetch(w.Context(), []string{h.url}, w.dir, "p", wantOf(data), nil); err != nil {
+					t.Fatal(err)
+				}
+				w.holds(data)
+				if got := h.ranges(); !slices.Equal(got, c.requests) {
+					t.Errorf("it asked for %q, want %q", got, c.requests)
+				}
+			})
+		})
+	}
+}
+
 func TestSlowDownloadWritesCheckpointsByTime(t *testing.T) {
 	data := noise(1, 3<<20)
 	inWorld(t, func(w *world) {
@@ -164,7 +198,7 @@ func TestStalledAttemptEndsAndResumes(t *testing.T) {
 			}
 			if p.Retry != "" {
 				waits++
-				if want := h.url + ": nothing arrived for 1m0s"; p.Retry != want {
+				if want := h.url + ": fewer than 1024 bytes arrived in 1m0s"; p.Retry != want {
 					t.Errorf("it says %q, want %q", p.Retry, want)
 				}
 			}
@@ -199,6 +233,7 @@ func TestTooLittleProgressIsGivenUp(t *testing.T) {
 	}{
 		"51 bytes in each attempt":  {breaks(MinProgress/MaxAttempts - 1), false},
 		"128 bytes in each attempt": {breaks(MinProgress / 8), true},
+		"a byte every 7 s":          {drips(7 * time.Second), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

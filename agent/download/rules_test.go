@@ -204,7 +204,7 @@ func TestCertificateErrorsNameTheNextStep(t *testing.T) {
 		"as its certificate":    x509.HostnameError{Certificate: &x509.Certificate{}, Host: "one"},
 		"check the clock":       x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
 		"connection reset":      syscall.ECONNRESET,
-		"nothing arrived for ": errStalled,
+		"fewer than 1024 bytes": errStalled,
 	} {
 		got := linkError(&url.Error{Op: "Get", URL: "https://user:secret@one/p", Err: err})
 		if !strings.Contains(got.Error(), want) || strings.Contains(got.Error(), "secret") {

@@ -234,6 +234,9 @@ func trickles(bytesPerSecond int, then behaviour) behaviour {
 	return inSteps(bytesPerSecond/10, time.Second/10, then)
 }
 
+// drips sends a byte at a time.
+func drips(every time.Duration) behaviour { return inSteps(1, every, serve) }
+
 func inSteps(size int, every time.Duration, then behaviour) behaviour {
 	return func(h *host, w http.ResponseWriter, r *http.Request) {
 		then(h, &slow{w, r.Context(), size, every}, r)
