@@ -150,7 +150,7 @@ func (c *component) newStage(j *stageJournal) *stage {
 		if err := w.allow(version, e); err != nil {
 			return err
 		}
-		return c.fits(onHost{Installed: primitive.Installed{Archive: e.Archive}, Bytes: max(0, e.Unpacked), StagedAt: time.Now().UTC()})
+		return c.fits(onHost{Installed: primitive.Installed{Archive: e.Archive}, Bytes: e.Unpacked, StagedAt: time.Now().UTC()})
 	}
 	s.change = c.newChange(&j.Journal, allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
 		s.report(agentapi.UpgradeDownloading, meta, true)

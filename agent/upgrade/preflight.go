@@ -148,13 +148,12 @@ func (w *work) askSources(ctx context.Context) error {
 	if err := w.Downloader.Find(ctx, w.urls(w.j.Archive, w.j.Request.SourceURI)); err != nil {
 		return transientLink(err)
 	}
-	unpacked := install.Unpacked(expect.Size, expect.Unpacked)
 	if w.j.Request.Stage {
-		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: max(0, unpacked)}); err != nil {
+		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: expect.Unpacked}); err != nil {
 			return err
 		}
 	}
-	return w.checkSpace(expect.Size, unpacked)
+	return w.checkSpace(expect.Size, expect.Unpacked)
 }
 
 // useOnHost uses the version on the host that was unpacked from the archive, if it is intact.

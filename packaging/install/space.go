@@ -17,26 +17,20 @@ const spareDivisor = 10
 // too.
 func Need(unpacked int64) int64 { return unpacked + unpacked/spareDivisor }
 
-// unpackedFactor is the assumed ratio of a package's size to its archive's if the publishers state
-// none: stripped Go programs compress to between a third and a half. [Unpack] checks the exact size
+// unpackedFactor is the assumed ratio of a package's size to its archive's before the publishers
+// have signed it: stripped Go programs compress to between a third and a half. [Unpack] checks the exact size
 // before it writes.
 const unpackedFactor = 3
 
 // UpgradeNeed returns how many bytes must be free before an upgrade: for what is left to download
 // of an archive of size bytes, for its unpacked files, and for the agent itself. unpacked is
-// negative if it is not known, and have is what was downloaded before. The agent checks this
-// before it downloads, and the server's previews before it is ordered.
+// negative if no publisher has signed the package, and have is what was downloaded before. The
+// agent checks this before it downloads, and the server's previews before it is ordered.
 func UpgradeNeed(size, unpacked, have int64) int64 {
-	return Need(max(0, size-have)) + Need(Unpacked(size, unpacked)) + disk.SpaceMargin
-}
-
-// Unpacked returns how many bytes the files of an archive of size bytes have: what the publishers
-// state, or if that is negative, an estimate, which is negative if the size is not known either.
-func Unpacked(size, unpacked int64) int64 {
 	if unpacked < 0 {
-		return unpackedFactor * size
+		unpacked = unpackedFactor * size
 	}
-	return unpacked
+	return Need(max(0, size-have)) + Need(unpacked) + disk.SpaceMargin
 }
 
 func noSpace(p manifest.Package, dir string, unpacked, free int64) error {
