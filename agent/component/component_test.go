@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/docker"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -568,7 +569,7 @@ func TestWhatMayBeTriedAgain(t *testing.T) {
 		"an engine whose socket is gone":        {away, true},
 		"the same while undoing":                {fmt.Errorf("undo install_artifact: %w", away), true},
 		"a file that is missing in the package": {fs.ErrNotExist, false},
-		"an upgrade that was cancelled":         {errors.Join(away, ErrCancelled), false},
+		"an upgrade that was cancelled":         {errors.Join(away, steps.ErrCancelled), false},
 		"a runtime that is not there":           {runtime.ErrUnavailable, false},
 	} {
 		if got := transient(primitive.InstallArtifact, c.err); got != c.want {
@@ -819,7 +820,7 @@ func TestCancelledUpgradeIsUndone(t *testing.T) {
 			t.Error("it cannot be cancelled")
 		}
 		f := failureOf(t, <-result)
-		if !errors.Is(f, ErrCancelled) || f.Error() != "cancelled by Ann" {
+		if !errors.Is(f, steps.ErrCancelled) || f.Error() != "cancelled by Ann" {
 			t.Errorf("failure is %v", f)
 		}
 		w.expect("1.0.0")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -102,8 +103,8 @@ func TestMigrationIsRunAgainByTheNextAgent(t *testing.T) {
 		if r := m.Reports()[0].UpgradeDetails; r == nil || r.Metadata.Reason != "migration 2 of 2, version 4.4.0" {
 			t.Errorf("reported is %+v", r)
 		}
-		m.component("web").stop(ErrStopping)
-		if err := <-done; !errors.Is(err, ErrStopping) {
+		m.component("web").stop(steps.ErrStopping)
+		if err := <-done; !errors.Is(err, steps.ErrStopping) {
 			t.Fatal(err)
 		}
 		w.machine.set(func() { clear(w.machine.hangs) })

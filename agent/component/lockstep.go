@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -46,7 +47,7 @@ func (c *component) stopIfUndone(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running == id && c.proceed.id == id && c.proceed.undo != "" {
-		c.cancel(stoppedBy(c.proceed.undo))
+		c.cancel(steps.Cancelled(c.proceed.undo))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
@@ -56,8 +57,8 @@ func (l *together) reached(phase agentapi.LockstepPhase) {
 
 func (l *together) restart() {
 	l.t.Helper()
-	l.m.component("web").stop(ErrStopping)
-	if err := l.ended(); !errors.Is(err, ErrStopping) {
+	l.m.component("web").stop(steps.ErrStopping)
+	if err := l.ended(); !errors.Is(err, steps.ErrStopping) {
 		l.t.Fatal(err)
 	}
 	l.m = l.w.start(&agent{})
@@ -150,8 +151,8 @@ func TestLockstepIsUndoneByTheServer(t *testing.T) {
 						l.until(p)
 					}
 					if away {
-						l.m.component("web").stop(ErrStopping)
-						if err := l.ended(); !errors.Is(err, ErrStopping) {
+						l.m.component("web").stop(steps.ErrStopping)
+						if err := l.ended(); !errors.Is(err, steps.ErrStopping) {
 							t.Fatal(err)
 						}
 						l.m = l.w.start(&agent{})
@@ -160,7 +161,7 @@ func TestLockstepIsUndoneByTheServer(t *testing.T) {
 					} else {
 						l.m.Proceed("web", l.r.ID, phase, "a host was lost")
 					}
-					if err := l.ended(); !errors.Is(err, ErrCancelled) || err.Error() != "a host was lost" {
+					if err := l.ended(); !errors.Is(err, steps.ErrCancelled) || err.Error() != "a host was lost" {
 						t.Errorf("it ended with %v", err)
 					}
 					l.w.expect("4.2.0")
@@ -323,8 +324,8 @@ func TestLockstepIsNotOvertaken(t *testing.T) {
 		for _, p := range agentapi.LockstepPhases[:3] {
 			l.until(p)
 		}
-		l.m.component("web").stop(ErrStopping)
-		if err := l.ended(); !errors.Is(err, ErrStopping) {
+		l.m.component("web").stop(steps.ErrStopping)
+		if err := l.ended(); !errors.Is(err, steps.ErrStopping) {
 			t.Fatal(err)
 		}
 		m := l.w.start(&agent{})

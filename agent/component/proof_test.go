@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -384,7 +385,7 @@ func (s *scenario) together(ctx context.Context, w *world, m *Manager, r Request
 		w.coordinate(m, r.ID, s.undoAt)
 		err = m.Upgrade(ctx, r)
 		var f *Failure
-		if !errors.As(err, &f) || errors.Is(err, ErrCancelled) {
+		if !errors.As(err, &f) || errors.Is(err, steps.ErrCancelled) {
 			return err
 		}
 		r.Attempt = 1

@@ -30,7 +30,7 @@ const (
 )
 
 // errOvertaken is the cause of a stage that an upgrade ended.
-var errOvertaken = stoppedBy("ended by an upgrade that began")
+var errOvertaken = steps.Cancelled("ended by an upgrade that began")
 
 // stageJournal is the journal of a stage.
 type stageJournal struct {
@@ -48,7 +48,7 @@ func stageFile(d disk.Disk, dir string) steps.File {
 
 // Stage fetches, verifies and unpacks a version of a component, and changes nothing that runs.
 // It returns nil if the version is on the host and intact. A later upgrade to it fetches nothing.
-// Otherwise the error is ErrStopping if the stage is to begin again later, or a *Failure that left
+// Otherwise the error is steps.ErrStopping if the stage is to begin again later, or a *Failure that left
 // the host as before. An upgrade of the component that begins ends it. A component must not be
 // staged twice at the same time; see AcceptStage.
 func (m *Manager) Stage(ctx context.Context, r Request) error {
@@ -243,9 +243,9 @@ func (c *component) checkOther(version string, s *state) error {
 
 // fail undoes a stage whose step has failed.
 func (s *stage) fail(ctx context.Context, r Request, step string, why error) error {
-	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
+	if errors.Is(why, steps.ErrStopping) || errors.Is(context.Cause(ctx), steps.ErrStopping) {
 		if s.j.Interrupted < MaxAttempts {
-			return ErrStopping // the journal stays, and the next process begins again
+			return steps.ErrStopping // the journal stays, and the next process begins again
 		}
 		why = fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
@@ -261,7 +262,7 @@ func TestVersionIsRemovedOnRequest(t *testing.T) {
 		staged.Go(func() { _ = m.Stage(ctx, order("another", "3.0.0")) })
 		synctest.Wait()
 		while = m.RemoveVersion(t.Context(), "web", "2.0.0")
-		stop(ErrCancelled)
+		stop(steps.ErrCancelled)
 		staged.Wait()
 		w.machine.set(func() { delete(w.machine.hangs, "acquire") })
 		if !errors.Is(while, ErrBusy) {
@@ -306,7 +307,7 @@ func TestUpgradeEndsAStage(t *testing.T) {
 			t.Fatal(err)
 		}
 		staged.Wait()
-		if f := failureOf(t, err); !errors.Is(f, ErrCancelled) || f.Transient || f.Error() != "ended by an upgrade that began" {
+		if f := failureOf(t, err); !errors.Is(f, steps.ErrCancelled) || f.Transient || f.Error() != "ended by an upgrade that began" {
 			t.Errorf("the stage ended with %v", f)
 		}
 		w.expect("1.1.0")
@@ -337,9 +338,9 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 			var staged sync.WaitGroup
 			staged.Go(func() { err = m.Stage(ctx, r) })
 			synctest.Wait()
-			stop(ErrStopping)
+			stop(steps.ErrStopping)
 			staged.Wait()
-			if last := n == MaxAttempts; errors.Is(err, ErrStopping) == last {
+			if last := n == MaxAttempts; errors.Is(err, steps.ErrStopping) == last {
 				t.Fatalf("interruption %d ended with %v", n+1, err)
 			}
 		}

@@ -99,19 +99,6 @@ func NameOf(data json.RawMessage) string {
 	return d.Component.Name
 }
 
-var (
-	// ErrCancelled is the cause of an upgrade that an operator or a newer upgrade stopped.
-	ErrCancelled = errors.New("cancelled")
-	// ErrStopping is the cause of an upgrade that the agent's own end interrupted.
-	ErrStopping = errors.New("the agent is stopping")
-)
-
-// stoppedBy is an ErrCancelled with its reason.
-type stoppedBy string
-
-func (s stoppedBy) Error() string        { return string(s) }
-func (s stoppedBy) Is(target error) bool { return target == ErrCancelled }
-
 // Failure is the error of an upgrade that was undone, or could not be.
 type Failure struct {
 	Step string
@@ -129,7 +116,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // Upgrade does an upgrade, or continues it if an earlier process has begun it. It returns nil
 // once the new version has been healthy for its wait, or if the upgrade was done before.
-// Otherwise the error is a *Failure, or ErrStopping if a later process has to continue.
+// Otherwise the error is a *Failure, or steps.ErrStopping if a later process has to continue.
 func (m *Manager) Upgrade(ctx context.Context, r Request) error {
 	c := m.component(r.Desired.Component)
 	if c == nil {
@@ -186,7 +173,7 @@ func (m *Manager) Cancel(id, why string) bool {
 		found := c.running == id
 		c.mu.Unlock()
 		if found {
-			return c.stop(stoppedBy(why))
+			return c.stop(steps.Cancelled(why))
 		}
 	}
 	return false
@@ -249,7 +236,7 @@ func (c *component) upgrade(ctx context.Context, r Request) error {
 		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.KeepDownload})
 	}
 	if r.Stop != "" && !w.onlyForward() {
-		return w.fail(ctx, "", stoppedBy(r.Stop))
+		return w.fail(ctx, "", steps.Cancelled(r.Stop))
 	}
 	if r.Attempt > MaxAttempts && (w.mayUndo() || w.onlyForward()) {
 		return w.fail(ctx, "", fmt.Errorf("given up after it was interrupted %d times", MaxAttempts))
@@ -319,7 +306,7 @@ func (c *component) journal(ctx context.Context, r Request) (*primitive.Journal,
 		j.Extras.AcceptState()
 	}
 	w.keepStopped()
-	if err := w.undo(ctx, w.run.Undo); errors.Is(err, ErrStopping) {
+	if err := w.undo(ctx, w.run.Undo); errors.Is(err, steps.ErrStopping) {
 		return nil, err
 	} else if err != nil {
 		return nil, w.broken(fmt.Errorf("the upgrade %s to %s was interrupted", j.Desired.ID, j.Desired.Version), err)
@@ -541,16 +528,16 @@ func (w *work) to() (runtime.Adapter, *runtime.Release, error) {
 
 // fail undoes an upgrade whose step has failed.
 func (w *work) fail(ctx context.Context, step string, why error) error {
-	if errors.Is(why, ErrStopping) || errors.Is(context.Cause(ctx), ErrStopping) {
-		return ErrStopping // the journal stays, and the next process continues
+	if errors.Is(why, steps.ErrStopping) || errors.Is(context.Cause(ctx), steps.ErrStopping) {
+		return steps.ErrStopping // the journal stays, and the next process continues
 	}
 	switch {
 	case w.onlyForward():
 		return w.leave(ctx, step, why)
-	case !w.mayUndo() && !errors.Is(why, ErrCancelled): // it is no longer in the policy
+	case !w.mayUndo() && !errors.Is(why, steps.ErrCancelled): // it is no longer in the policy
 		return &Failure{Step: step, Err: why}
 	}
-	if step == primitive.StartNode && !errors.Is(why, ErrCancelled) {
+	if step == primitive.StartNode && !errors.Is(why, steps.ErrCancelled) {
 		why = w.withOutput(why, &w.j.To)
 	}
 	// The others do not wait for another try of this one.
@@ -561,7 +548,7 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	w.keepStopped()
 	err := w.undo(ctx, func() error { return w.run.Fail(step, why) })
 	switch {
-	case errors.Is(err, ErrStopping):
+	case errors.Is(err, steps.ErrStopping):
 		return err
 	case err != nil:
 		return w.broken(why, err)
@@ -577,7 +564,7 @@ const (
 )
 
 // undo undoes the upgrade by first, and tries again for undoAgainFor while that may succeed. It
-// returns ErrStopping if a later process has to continue.
+// returns steps.ErrStopping if a later process has to continue.
 func (w *work) undo(ctx context.Context, first func() error) error {
 	err := first()
 	for until := time.Now().Add(undoAgainFor); err != nil && transient("", err) && time.Now().Before(until); {
@@ -585,8 +572,8 @@ func (w *work) undo(ctx context.Context, first func() error) error {
 		select {
 		case <-time.After(undoPause):
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), ErrStopping) {
-				return ErrStopping
+			if errors.Is(context.Cause(ctx), steps.ErrStopping) {
+				return steps.ErrStopping
 			}
 			time.Sleep(undoPause) // an operator has cancelled the upgrade, which is why it is undone
 		}
@@ -600,7 +587,7 @@ func (w *work) undone(ctx context.Context, f *Failure) error {
 	w.keepStopped()
 	err := w.undo(ctx, w.run.Undo)
 	switch {
-	case errors.Is(err, ErrStopping):
+	case errors.Is(err, steps.ErrStopping):
 		return err
 	case err != nil:
 		return w.broken(f.Err, err)
@@ -612,7 +599,7 @@ func (w *work) undone(ctx context.Context, f *Failure) error {
 func (w *work) failed(ctx context.Context, f *Failure) error {
 	started := upgradeStates[f.Step] == agentapi.UpgradeRestarting || w.j.HasBegun(observeHealth)
 	// What is tried again is not the version's fault, and must not be refused then.
-	bad := started && !f.Transient && !errors.Is(f.Err, ErrCancelled)
+	bad := started && !f.Transient && !errors.Is(f.Err, steps.ErrCancelled)
 	w.c.note(func(s *state) {
 		s.Broken = ""
 		s.fail(w.j, f.Error(), bad, time.Now().UTC())
@@ -807,7 +794,7 @@ func transient(step string, err error) bool {
 	var refused *install.RefusedError
 	var onDisk *disk.Error
 	switch {
-	case errors.Is(err, ErrCancelled):
+	case errors.Is(err, steps.ErrCancelled):
 		return false
 	case errors.Is(err, runtime.ErrTransient):
 		return true

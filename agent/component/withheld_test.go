@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -343,8 +344,8 @@ func TestBootOfADrainedHost(t *testing.T) {
 			b.force("1.2.0", true)
 			b.w.publish("1.3.0", withHooks)
 			b.begins("1.3.0", agentapi.LockstepDrain)
-			b.m.component("web").stop(ErrStopping)
-			if err := b.ended(); !errors.Is(err, ErrStopping) {
+			b.m.component("web").stop(steps.ErrStopping)
+			if err := b.ended(); !errors.Is(err, steps.ErrStopping) {
 				t.Fatal(err)
 			}
 			b.boots()
@@ -353,7 +354,7 @@ func TestBootOfADrainedHost(t *testing.T) {
 			b.begin()
 			if undone {
 				b.m.Proceed("web", b.r.ID, agentapi.LockstepDrain, "a host was lost")
-				if err := b.ended(); !errors.Is(err, ErrCancelled) {
+				if err := b.ended(); !errors.Is(err, steps.ErrCancelled) {
 					t.Fatal(err)
 				}
 				b.sees("", "until the rollout has decided")

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -79,23 +80,23 @@ func (d *daemon) acceptComponentStage(req probe.StageRequest) error {
 
 // stageComponent does one stage of a component.
 func (d *daemon) stageComponent(ctx context.Context, r component.Request) error {
-	work, cancel := stoppable(ctx, component.ErrStopping)
+	work, cancel := stoppable(ctx)
 	defer cancel()
 	err := d.workloads.Stage(work, r)
-	if errors.Is(err, component.ErrStopping) {
+	if errors.Is(err, steps.ErrStopping) {
 		d.log.Info("a component's stage was interrupted; it begins again when the agent starts", "component", r.Desired.Component, "version", r.Desired.Version)
 	}
 	return err
 }
 
 // stoppable returns a context that ends as ctx does, with its own cause if it has one: a stop of
-// the agent, which has none, ends it with stopping. The work must see the cause.
-func stoppable(ctx context.Context, stopping error) (context.Context, func()) {
+// the agent, which has none, ends it with [steps.ErrStopping]. The work must see the cause.
+func stoppable(ctx context.Context) (context.Context, func()) {
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	after := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
 		if errors.Is(cause, context.Canceled) {
-			cause = stopping
+			cause = steps.ErrStopping
 		}
 		cancel(cause)
 	})

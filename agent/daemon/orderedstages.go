@@ -8,6 +8,7 @@ import (
 	"github.com/muster-fleet/muster/agent/component"
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -120,7 +121,7 @@ func (d *daemon) cancelStage(id string) bool {
 	if id != d.stageAction {
 		return false
 	}
-	d.cancelStageAction(component.ErrCancelled) // also the agent's own: a cancelled stage is not tried again
+	d.cancelStageAction(steps.ErrCancelled)
 	return true
 }
 

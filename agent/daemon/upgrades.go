@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -127,14 +128,14 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	// The executor must see the cause: a stopping agent is no failure.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(upgrade.ErrStopping) })()
+	defer context.AfterFunc(ctx, func() { cancel(steps.ErrStopping) })()
 	err = d.executor.Upgrade(work, r)
 	var failure *upgrade.Failure
 	switch {
 	case err == nil:
 		d.stop(ErrReplaced)
 		return true
-	case errors.Is(err, upgrade.ErrStopping):
+	case errors.Is(err, steps.ErrStopping):
 		d.log.Info("upgrade interrupted; it begins again when the agent starts", "version", r.Version)
 		return true
 	case !errors.As(err, &failure):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -211,7 +212,7 @@ func (d *daemon) runStages(ctx context.Context) {
 
 // stage does a stage that was reserved.
 func (d *daemon) stage(ctx context.Context, r upgrade.Request) error {
-	work, cancel := stoppable(ctx, upgrade.ErrStopping)
+	work, cancel := stoppable(ctx)
 	defer cancel()
 	err := d.executor.Stage(work, r)
 	var failure *upgrade.Failure
@@ -223,7 +224,7 @@ func (d *daemon) stage(ctx context.Context, r upgrade.Request) error {
 		d.staging = nil
 		d.mu.Unlock()
 		return nil
-	case errors.Is(err, upgrade.ErrStopping):
+	case errors.Is(err, steps.ErrStopping):
 		d.log.Info("stage interrupted; it begins again when the agent starts", "version", r.Version)
 		return err
 	case !errors.As(err, &failure):

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime/docker"
 	"github.com/muster-fleet/muster/agent/runtime/process"
 	"github.com/muster-fleet/muster/agent/runtime/systemd"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/check"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -242,14 +243,14 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
 		}
 		work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		defer cancel(nil)
-		defer context.AfterFunc(ctx, func() { cancel(component.ErrStopping) })()
+		defer context.AfterFunc(ctx, func() { cancel(steps.ErrStopping) })()
 		err = d.workloads.Upgrade(work, r)
 	}
 	var f *component.Failure
 	switch {
 	case err == nil:
 		return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Desired.Component, r.Desired.Version)})
-	case errors.Is(err, component.ErrStopping):
+	case errors.Is(err, steps.ErrStopping):
 		d.log.Info("a component's upgrade was interrupted; it is continued when the agent starts", "component", r.Desired.Component)
 		return true
 	case !errors.As(err, &f):

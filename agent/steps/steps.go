@@ -23,8 +23,24 @@ import (
 // call to the disk that hangs is not interrupted, but no step is undone after it.
 const UndoTimeout = 10 * time.Minute
 
-// ErrTimeout is returned if a step, or undoing, exceeds its timeout.
-var ErrTimeout = errors.New("timeout")
+var (
+	// ErrTimeout is returned if a step, or undoing, exceeds its timeout.
+	ErrTimeout = errors.New("timeout")
+	// ErrCancelled is the cause of a run that an operator or a newer upgrade stopped. See
+	// [Cancelled].
+	ErrCancelled = errors.New("cancelled")
+	// ErrStopping is the cause of a run that the agent's own end interrupted. It begins again,
+	// or goes on, when the agent starts. Journals hold its text.
+	ErrStopping = errors.New("the agent is stopping")
+)
+
+// Cancelled returns an [ErrCancelled] with its reason, which is its text.
+func Cancelled(reason string) error { return cancelled(reason) }
+
+type cancelled string
+
+func (c cancelled) Error() string        { return string(c) }
+func (c cancelled) Is(target error) bool { return target == ErrCancelled }
 
 // Step is one part of a run.
 type Step struct {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,8 @@ type source struct {
 	url   string
 	repo  *tuftest.Repo
 	files map[string][]byte
+	// hangs reports whether the server sends only half of the answer; nil: never.
+	hangs func(r *http.Request) bool
 }
 
 func newSource(t *testing.T) *source {
@@ -42,6 +45,15 @@ func newSource(t *testing.T) *source {
 		data, ok := s.files[strings.TrimPrefix(r.URL.Path, "/")]
 		if !ok {
 			http.NotFound(w, r)
+			return
+		}
+		if s.hangs != nil && s.hangs(r) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+			if r.Method == http.MethodGet {
+				_, _ = w.Write(data[:len(data)/2])
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
 			return
 		}
 		w.Header().Set("ETag", fmt.Sprintf("%q", fmt.Sprint(len(data))))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -348,7 +349,7 @@ func TestUpgradeCanBeCancelledUntilThePointerMoves(t *testing.T) {
 	h.executor.Watchers = cancelling{h}
 	err := h.executor.Upgrade(context.Background(), wanted)
 	var f *Failure
-	if !errors.As(err, &f) || !errors.Is(err, ErrCancelled) || err.Error() != "superseded by b" || f.Transient {
+	if !errors.As(err, &f) || !errors.Is(err, steps.ErrCancelled) || err.Error() != "superseded by b" || f.Transient {
 		t.Errorf("failure %+v", f)
 	}
 	sameTree(t, before, h.tree(t))

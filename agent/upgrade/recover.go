@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -57,7 +58,7 @@ func (e *Executor) Recover() (*Leftover, error) {
 		return left, e.journalFile().Remove()
 	}
 	f := leftoverFailure(j)
-	if err := e.newWork(j).fail(f); !errors.Is(err, ErrStopping) {
+	if err := e.newWork(j).fail(f); !errors.Is(err, steps.ErrStopping) {
 		left.Failure = f
 		return left, nil
 	}
@@ -122,11 +123,11 @@ func (e *Executor) repairCommit(j *journal) error {
 	return disk.WriteFile(e.Disk, stepCommit, file, []byte(want), 0o644)
 }
 
-// leftoverFailure returns the failure in j, or ErrStopping for an upgrade that was only
+// leftoverFailure returns the failure in j, or steps.ErrStopping for an upgrade that was only
 // interrupted and begins again.
 func leftoverFailure(j *journal) *Failure {
-	if !j.Undoing || j.FailedError == ErrStopping.Error() {
-		return &Failure{Err: ErrStopping}
+	if !j.Undoing || j.FailedError == steps.ErrStopping.Error() {
+		return &Failure{Err: steps.ErrStopping}
 	}
 	return &Failure{State: j.FailedState, Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.FailedTransient}
 }

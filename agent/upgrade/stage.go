@@ -16,9 +16,12 @@ import (
 // upgrades: it may be what ends the agent.
 const maxInterrupted = 5
 
+// errOvertaken is the cause of a stage that an upgrade ended.
+var errOvertaken = steps.Cancelled("ended by an upgrade that began")
+
 // Stage fetches, verifies and unpacks a version, and changes nothing that runs. It returns nil
 // if the version is on the host and intact. A later upgrade to it fetches nothing. Otherwise the
-// error is a *Failure and the host is as before, or ErrStopping if the stage is to begin again
+// error is a *Failure and the host is as before, or steps.ErrStopping if the stage is to begin again
 // later. An upgrade that begins ends it.
 func (e *Executor) Stage(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -71,7 +74,7 @@ func (e *Executor) RecoverStage() (*Request, error) {
 	}
 	// An error of undoing stays with the journal. The next upgrade or stage tries again.
 	gaveUp := j.Request.Interrupted >= maxInterrupted && j.Request.Local // the queue has the server's orders, and Stage gives up
-	if err := e.newWork(j).fail(leftoverFailure(j)); !errors.Is(err, ErrStopping) || gaveUp {
+	if err := e.newWork(j).fail(leftoverFailure(j)); !errors.Is(err, steps.ErrStopping) || gaveUp {
 		e.log().Warn("an unfinished stage was undone", "version", j.Request.Version, "error", err, "interrupted", j.Request.Interrupted)
 		return nil, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -346,6 +348,32 @@ func (d *held) OpenRoot(op, path string) (disk.Root, error) {
 	return d.OS.OpenRoot(op, path)
 }
 
+func TestCancelledStageIsNotTriedAgainAndLeavesNothing(t *testing.T) {
+	for _, method := range []string{http.MethodHead, http.MethodGet} { // before the download, and in it
+		t.Run(method, func(t *testing.T) {
+			s := newSource(t)
+			s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+			h := newHost(t, s, disk.OS{})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s.hangs = func(r *http.Request) bool {
+				if r.Method != method {
+					return false
+				}
+				time.AfterFunc(100*time.Millisecond, func() { cancel(steps.ErrCancelled) }) // some bytes have arrived
+				return true
+			}
+			err := h.executor.Stage(ctx, ahead)
+			var f *Failure
+			if !errors.As(err, &f) || !errors.Is(err, steps.ErrCancelled) || f.Transient {
+				t.Errorf("it ended with %#v", err)
+			}
+			if left, _ := os.ReadDir(filepath.Join(h.top, layout.DownloadsDir)); len(left) > 0 {
+				t.Errorf("it left %v", left)
+			}
+		})
+	}
+}
+
 func TestUpgradeEndsARunningStage(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
@@ -370,7 +398,7 @@ func TestUpgradeEndsARunningStage(t *testing.T) {
 		}
 	}
 	err := h.executor.Stage(t.Context(), ahead)
-	if !errors.Is(err, ErrCancelled) || err.Error() != "ended by an upgrade that began" {
+	if !errors.Is(err, steps.ErrCancelled) || err.Error() != "ended by an upgrade that began" {
 		t.Errorf("the stage ended with %v", err)
 	}
 	must(t, <-upgraded)
@@ -479,8 +507,8 @@ func TestStageThatIsInterruptedTooOftenIsGivenUp(t *testing.T) {
 	r, tries := ahead, 0
 	for {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		d.meanwhile = func() { cancel(ErrStopping) }
-		if err := h.executor.Stage(ctx, r); !errors.Is(err, ErrStopping) {
+		d.meanwhile = func() { cancel(steps.ErrStopping) }
+		if err := h.executor.Stage(ctx, r); !errors.Is(err, steps.ErrStopping) {
 			t.Fatal(err)
 		}
 		tries++
@@ -500,8 +528,8 @@ func TestStageThatIsInterruptedTooOftenIsGivenUp(t *testing.T) {
 	r.Local, tries = false, 0
 	for {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		d.meanwhile = func() { cancel(ErrStopping) }
-		if err := h.executor.Stage(ctx, r); !errors.Is(err, ErrStopping) {
+		d.meanwhile = func() { cancel(steps.ErrStopping) }
+		if err := h.executor.Stage(ctx, r); !errors.Is(err, steps.ErrStopping) {
 			if err == nil || err.Error() != "given up after it was interrupted 5 times" || tries != maxInterrupted+1 {
 				t.Errorf("after %d tries: %v", tries, err)
 			}

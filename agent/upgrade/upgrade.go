@@ -170,12 +170,6 @@ func ParseRequest(id, actionID string, local bool, data json.RawMessage) (Reques
 }
 
 var (
-	// ErrCancelled is the cause of an upgrade that an operator or a newer upgrade
-	// stopped.
-	ErrCancelled = errors.New("cancelled")
-	// ErrStopping is the cause of an upgrade that the agent's own end interrupted.
-	// It begins again when the agent starts.
-	ErrStopping = errors.New("the agent is stopping")
 	// ErrBusy is returned while the last upgrade is still being watched.
 	ErrBusy = errors.New("the last upgrade is still being watched")
 	// ErrUnderWay is returned for what must wait for an upgrade or a stage to end.
@@ -186,12 +180,6 @@ var (
 	// ErrNoSpace is returned if the package does not fit on the disk.
 	ErrNoSpace = errors.New("not enough disk space")
 )
-
-// stopped is an [ErrCancelled] with its reason.
-type stopped string
-
-func (s stopped) Error() string        { return string(s) }
-func (s stopped) Is(target error) bool { return target == ErrCancelled }
 
 // Failure is the error of an upgrade that was undone. The host is as before.
 type Failure struct {
@@ -208,7 +196,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // Upgrade runs r. If it succeeds, Reexec has replaced the process and Upgrade does not
 // return; it returns nil if Reexec does. Otherwise the error is a *Failure, or
-// ErrStopping if the upgrade is to begin again later. The caller calls
+// [steps.ErrStopping] if the upgrade is to begin again later. The caller calls
 // [Executor.Conclude] for a failure that it will not retry.
 func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -230,9 +218,9 @@ func (e *Executor) do(ctx context.Context, r Request) (*work, error) {
 	w := e.newWork(&journal{Request: r, From: e.Running, Archive: e.archiveName(r.Version)})
 	step, err := w.run.Do(ctx)
 	_ = w.pkg.Close() // it was only read; undoing may remove it
-	if r.Stage && errors.Is(err, ErrStopping) {
+	if r.Stage && errors.Is(err, steps.ErrStopping) {
 		// Only the journal knows of it: the next start undoes it and begins again.
-		return w, ErrStopping
+		return w, steps.ErrStopping
 	}
 	if err != nil {
 		return w, w.fail(&Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
@@ -320,7 +308,7 @@ func transient(step string, err error) bool {
 	var refused *install.RefusedError
 	var onDisk *disk.Error
 	switch {
-	case errors.Is(err, ErrCancelled), errors.Is(err, ErrSettings), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
+	case errors.Is(err, steps.ErrCancelled), errors.Is(err, ErrSettings), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
 		errors.Is(err, fs.ErrNotExist): // a file that is missing in the package
 		return false
 	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk),
@@ -354,11 +342,11 @@ func transientLink(err error) error {
 }
 
 // fail undoes the upgrade. It returns f, joined with the error of an undo that failed,
-// or ErrStopping.
+// or [steps.ErrStopping].
 func (w *work) fail(f *Failure) error {
-	stopping := errors.Is(f.Err, ErrStopping)
-	// A stage is cancelled by an upgrade, which may be to the same version.
-	w.j.KeepDownload = stopping || f.Transient || w.j.Request.Stage && errors.Is(f.Err, ErrCancelled)
+	stopping := errors.Is(f.Err, steps.ErrStopping)
+	// The upgrade that ends a stage may be to the same version.
+	w.j.KeepDownload = stopping || f.Transient || errors.Is(f.Err, errOvertaken)
 	w.j.FailedState, w.j.FailedTransient = f.State, f.Transient
 	err := w.run.Fail(f.Step, f.Err)
 	if err != nil {
@@ -366,7 +354,7 @@ func (w *work) fail(f *Failure) error {
 		f.Err = fmt.Errorf("%w; and the host could not be restored: %w", f.Err, err)
 	}
 	if stopping {
-		return errors.Join(ErrStopping, err)
+		return errors.Join(steps.ErrStopping, err)
 	}
 	return f
 }
@@ -380,19 +368,19 @@ func (e *Executor) Cancel(id, why string) bool {
 	switch {
 	case e.running == "" && e.ended != id:
 		// The queue has begun the upgrade, and Upgrade was not called yet.
-		e.early = earlyCancel{id, stopped(why)}
+		e.early = earlyCancel{id, steps.Cancelled(why)}
 		return true
 	case e.running != id || e.cancel == nil:
 		return false
 	}
-	e.cancel(stopped(why))
+	e.cancel(steps.Cancelled(why))
 	return true
 }
 
 // earlyCancel is a Cancel before the upgrade runs.
 type earlyCancel struct {
 	id  string
-	why stopped
+	why error
 }
 
 // begin is setRunning for an upgrade that may have been cancelled already. It ends a stage.
@@ -400,12 +388,12 @@ func (e *Executor) begin(id string, cancel context.CancelCauseFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.running, e.cancel = id, cancel
-	if e.early.id == id && e.early.why != "" {
+	if e.early.id == id && e.early.why != nil {
 		cancel(e.early.why)
 	}
 	e.early = earlyCancel{}
 	if e.endStage != nil {
-		e.endStage(stopped("ended by an upgrade that began"))
+		e.endStage(errOvertaken)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -335,7 +336,7 @@ func TestCancelledUpgradeIsUndone(t *testing.T) {
 			t.Error("cancelled while restarting")
 		}
 	}
-	if err := e.Upgrade(context.Background(), wanted); !errors.Is(err, ErrCancelled) {
+	if err := e.Upgrade(context.Background(), wanted); !errors.Is(err, steps.ErrCancelled) {
 		t.Errorf("error %v", err)
 	}
 	sameTree(t, before, h.tree(t))
@@ -403,7 +404,7 @@ func TestCancelJustBeforeTheUpgradeRunsStopsIt(t *testing.T) {
 	if !h.executor.Cancel(wanted.ID, "cancelled") {
 		t.Error("refused to cancel what is about to run")
 	}
-	if err := h.executor.Upgrade(context.Background(), wanted); !errors.Is(err, ErrCancelled) {
+	if err := h.executor.Upgrade(context.Background(), wanted); !errors.Is(err, steps.ErrCancelled) {
 		t.Errorf("error %v", err)
 	}
 	sameTree(t, before, h.tree(t))
