@@ -210,8 +210,8 @@ func testGitops(ctx context.Context, root string, out io.Writer) error {
 // more than ten failures, which no pause explains.
 func goTest(ctx context.Context, root string, out io.Writer, name string, packages []string, flags ...string) error {
 	events, repeated := filepath.Join(root, "build", "tests-"+name+".json"), filepath.Join(root, "build", "repeated-"+name+".txt")
-	if err := os.MkdirAll(filepath.Dir(events), 0o755); err != nil {
-		return err
+	if err := errors.Join(os.MkdirAll(filepath.Dir(events), 0o755), os.WriteFile(repeated, nil, 0o644)); err != nil {
+		return err // the report of an earlier run is not this one's
 	}
 	command := []string{
 		"go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--jsonfile=" + events,
