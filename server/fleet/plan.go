@@ -148,15 +148,19 @@ type Migration struct {
 // Selector chooses the agents that match every part given. A selector without any part
 // is refused: empty never means all.
 type Selector struct {
-	All bool `json:"all,omitempty"` // the whole fleet, chosen explicitly
-	// A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too.
-	// It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes.
-	Kuery    string   `json:"kuery,omitempty" schema:"maxLength=10000"`
-	Agents   []string `json:"agents,omitempty"`
+	// All agents
+	All bool `json:"all,omitempty"`
+	// A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. Only unenrolled
+	// agents are hidden: inactive agents that match are selected too. It is evaluated for the preview,
+	// at the start, and for late joiners at least every 5 minutes.
+	Kuery string `json:"kuery,omitempty" schema:"maxLength=10000"`
+	// Ids of agents
+	Agents []string `json:"agents,omitempty"`
+	// Ids of policies, one of which the agent must have
 	Policies []string `json:"policies,omitempty"`
-	// Labels that must have one of these values
+	// Labels of agents, with values one of which the agent must have
 	Labels map[string][]string `json:"labels,omitempty"`
-	// Labels that must have none of these values
+	// Labels of agents, with values none of which the agent may have
 	Exclude map[string][]string `json:"exclude,omitempty"`
 	// Ids of agents that are left out
 	ExcludeAgents []string `json:"exclude_agents,omitempty"`

@@ -178,7 +178,10 @@ type FleetMetadata = spec.Metadata
 // start a rollout when they change; everything else takes effect in the rollout under way, or in the
 // next one.
 type FleetSpec struct {
-	Selector FleetSelector `json:"selector"`
+	// The agents of the object: those that match every given field. An empty selector is refused: use
+	// all. An agent that two objects select for the same thing belongs to the older one. A change
+	// starts a rollout.
+	Selector Selector      `json:"selector"`
 	Agent    *FleetDesired `json:"agent,omitempty"`
 	// Components to upgrade, or to install for the first time, after the agents and one after the
 	// other in this order. A change starts a rollout.
@@ -204,27 +207,6 @@ type FleetSpec struct {
 	ForcePromote *string `json:"forcePromote,omitempty" example:"6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"`
 	// Pause the rollout under way, and start none. Default: false. It starts no rollout.
 	Paused *bool `json:"paused,omitempty"`
-}
-
-// FleetSelector is the agents of the object: those that match every given field. An empty selector is
-// refused: use all. An agent that two objects select for the same thing belongs to the older one. A
-// change starts a rollout.
-type FleetSelector struct {
-	// All agents
-	All *bool `json:"all,omitempty"`
-	// Ids of agents
-	Agents *[]string `json:"agents,omitempty"`
-	// A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. It is evaluated
-	// again and again: agents that match later get the version then.
-	Kuery *string `json:"kuery,omitempty" schema:"maxLength=10000"`
-	// Ids of policies, one of which the agent must have
-	Policies *[]string `json:"policies,omitempty"`
-	// Labels of agents, with values one of which the agent must have
-	Labels *map[string][]string `json:"labels,omitempty"`
-	// Labels of agents, with values none of which the agent may have
-	Exclude *map[string][]string `json:"exclude,omitempty"`
-	// Ids of agents that are left out
-	ExcludeAgents *[]string `json:"exclude_agents,omitempty"`
 }
 
 // FleetDesired is the version of the agents themselves, by version or by upgrade manifest; without it the
@@ -261,19 +243,10 @@ type FleetStrategy struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// With lockstep: what happens to agents that are offline before it begins: the rollout pauses and
 	// names them (refuse, the default), or they are left out (exclude)
-	Away *FleetStrategyAway `json:"away,omitempty"`
+	Away *StrategyAway `json:"away,omitempty"`
 	// With lockstep: how long a phase may take, as a Go duration
 	Patience *string `json:"patience,omitempty" example:"10m0s"`
 }
-
-// FleetStrategyAway is a value of away of FleetStrategy.
-type FleetStrategyAway string
-
-// Values of FleetStrategyAway.
-const (
-	FleetAwayRefuse  FleetStrategyAway = "refuse"
-	FleetAwayExclude FleetStrategyAway = "exclude"
-)
 
 // FleetStatus is how far the server is. Only the server writes it.
 type FleetStatus = spec.Status

@@ -4103,7 +4103,8 @@ export interface components {
         };
         /** @description What an operator declares. selector, agent, components, configuration and strategy start a rollout when they change; everything else takes effect in the rollout under way, or in the next one. */
         FleetSpec: {
-            selector: components["schemas"]["FleetSelector"];
+            /** @description The agents of the object: those that match every given field. An empty selector is refused: use all. An agent that two objects select for the same thing belongs to the older one. A change starts a rollout. */
+            selector: components["schemas"]["Selector"];
             agent?: components["schemas"]["FleetDesired"];
             /** @description Components to upgrade, or to install for the first time, after the agents and one after the other in this order. A change starts a rollout. */
             components?: components["schemas"]["FleetComponent"][];
@@ -4125,14 +4126,14 @@ export interface components {
             /** @description Pause the rollout under way, and start none. Default: false. It starts no rollout. */
             paused?: boolean;
         };
-        /** @description The agents of the object: those that match every given field. An empty selector is refused: use all. An agent that two objects select for the same thing belongs to the older one. A change starts a rollout. */
-        FleetSelector: {
+        /** @description Selects the agents that match every given field. An empty selector is refused: use all. */
+        Selector: {
             /** @description All agents */
             all?: boolean;
+            /** @description A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes. */
+            kuery?: string;
             /** @description Ids of agents */
             agents?: string[];
-            /** @description A query in KQL, such as policy_id:edge and local_metadata.os.platform:linux. It is evaluated again and again: agents that match later get the version then. */
-            kuery?: string;
             /** @description Ids of policies, one of which the agent must have */
             policies?: string[];
             /** @description Labels of agents, with values one of which the agent must have */
@@ -4268,10 +4269,10 @@ export interface components {
             force?: boolean;
         };
         /**
-         * @description A value of away of FleetStrategy.
+         * @description A value of away of Strategy.
          * @enum {string}
          */
-        FleetStrategyAway: "refuse" | "exclude";
+        StrategyAway: "refuse" | "exclude";
         /** @description How many targets are upgraded at one time. */
         Limits: {
             /** @description The most agents that are upgraded at one time; default: 500 */
@@ -4718,24 +4719,6 @@ export interface components {
          * @enum {string}
          */
         MigrationType: "none" | "compatible" | "breaking";
-        /** @description Selects the agents that match every given field. An empty selector is refused: use all. */
-        Selector: {
-            all?: boolean;
-            /** @description A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes. */
-            kuery?: string;
-            agents?: string[];
-            policies?: string[];
-            /** @description Labels that must have one of these values */
-            labels?: {
-                [key: string]: string[];
-            };
-            /** @description Labels that must have none of these values */
-            exclude?: {
-                [key: string]: string[];
-            };
-            /** @description Ids of agents that are left out */
-            exclude_agents?: string[];
-        };
         /**
          * @description A value of late_joiners of Plan.
          * @enum {string}
@@ -4774,11 +4757,6 @@ export interface components {
             away?: "refuse" | "exclude";
             patience?: components["schemas"]["Duration"];
         };
-        /**
-         * @description A value of away of Strategy.
-         * @enum {string}
-         */
-        StrategyAway: "refuse" | "exclude";
         /** @description The answer of POST /api/v1/rollout-groups. */
         RolloutGroupItem: {
             item: components["schemas"]["RolloutGroup"];
