@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,9 +84,9 @@ func TestWatcherReportsARollback(t *testing.T) {
 	w.publish("1.2.0", w.Programs.Crasher)
 	w.upgrade("1.2.0", h)
 	w.wait(h, "is reported by its watcher", func(a adminapi.Agent) bool {
-		return a.Watch != nil && a.Watch.To == "1.2.0" && a.Watch.Stage == adminapi.WatchRolledBack && a.Watch.Reason != nil && a.Watch.Reason.Code == "crash_loop"
+		return a.Watch != nil && a.Watch.To == "1.2.0" && a.Watch.Stage == adminapi.WatchRolledBack && a.Watch.Reason != nil && slices.Contains(diesAtStart, a.Watch.Reason.Code)
 	})
-	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
+	w.rolledBack(h, "1.2.0", "1.0.0", diesAtStart...)
 	// The watcher has its own credential, readable only by the owner.
 	fi, err := os.Stat(layout.Path(h.Top, layout.WatcherIdentityFile))
 	if err != nil || fi.Mode().Perm() != 0o600 {

@@ -129,7 +129,7 @@ health: {wait: 2s}
 	if len(canary) != 1 || len(rest) != 3 {
 		t.Fatalf("%d hosts were offered the bad version", len(canary))
 	}
-	w.rolledBack(canary[0], "1.2.0", "1.0.0", "crash_loop")
+	w.rolledBack(canary[0], "1.2.0", "1.0.0", diesAtStart...)
 	code, said := w.command("agents", "why", rest[0].ID)
 	if code != 0 || !strings.Contains(said, "canary") {
 		t.Errorf("why not %s? It says:\n%s", rest[0].Name, said)

@@ -62,7 +62,7 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	check(t, os.WriteFile(file, settings, 0o600))
 
 	w.upgrade("1.2.0", h)
-	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
+	w.rolledBack(h, "1.2.0", "1.0.0", diesAtStart...)
 	w.wait(h, "has the last words of the version", func(a adminapi.Agent) bool {
 		return a.UpgradeDetails != nil && a.UpgradeDetails.Metadata.Reason != nil && strings.Contains(*a.UpgradeDetails.Metadata.Reason, "cannot load the module table")
 	})
