@@ -193,7 +193,7 @@ func (o *UpgradeLog) requestedBy(by Requester, start *time.Time, now time.Time) 
 func (o *UpgradeLog) note(s ProgressState, text string, now time.Time) {
 	o.UpgradeEndedAt, o.UpgradeEndText = nil, ""
 	if s == ProgressNone || s.Ended() {
-		o.UpgradeEndedAt, o.UpgradeUnreported = &now, nil
+		o.UpgradeEndedAt = &now
 	}
 	if n := len(o.UpgradePhases); s == ProgressNone || n > 0 && o.UpgradePhases[n-1].State == s && o.UpgradePhases[n-1].Text == text {
 		return
@@ -353,6 +353,9 @@ func (a *Agent) RequestedBy(component string, by Requester, now time.Time) {
 func (u *Upgrade) noting(now time.Time, change func() bool) bool {
 	was, attempt, at := u.state(now), attemptError(u.UpgradeDetails), positionOf(u.UpgradeDetails)
 	changed := change()
+	if !u.Upgrading() {
+		u.UpgradeUnreported = nil
+	}
 	s, text := u.state(now), attemptError(u.UpgradeDetails)
 	if s != was || text != attempt && text != "" {
 		u.note(s, text, now)
@@ -369,7 +372,7 @@ type position struct {
 	state    agentapi.UpgradeState
 	phase    string
 	step     string // of a component's phase
-	permille int    // of a download: a source that sends a byte now and then is none to wait for
+	permille int    // of a download; fractions of it are no progress, or a byte a second would be
 	attempt  int
 	reached  agentapi.LockstepPhase
 }
@@ -388,8 +391,8 @@ func positionOf(d *agentapi.UpgradeDetails) position {
 
 const (
 	// StallFactor times the longest silence that is no failure is how long an upgrade may stay at
-	// one phase and one tenth of a percent. Life shows within seconds; but to unpack a large package on a
-	// slow disk, or to wait for a source that is restarted, takes minutes in which nothing moves.
+	// one phase and one tenth of a percent. Life shows within seconds; but to unpack a large package
+	// on a slow disk, or to wait for a source that is restarted, takes minutes in which nothing moves.
 	StallFactor = 3
 	// MinStall is the least: unpacking alone takes some tens of seconds.
 	MinStall = time.Minute

@@ -669,6 +669,25 @@ func TestUpgradeNeverStaysUpdating(t *testing.T) {
 	})
 }
 
+// The watcher of an earlier order still reports while the host upgrades by its own command, so the end
+// of that upgrade shows as the phase of the watch.
+func TestEndedUpgradeIsNotUnreported(t *testing.T) {
+	s := &upgradeModel{agent: Agent{ID: "a", Active: true, Version: "1.0.0"}, now: now}
+	s.agent.BeginUpgrade("c", "1.2.0", s.now)
+	s.agent.CancelUpgrade("c", s.now)
+	s.agent.ObserveBeacon(agentapi.Beacon{ActionID: "c", From: "1.0.0", To: "1.2.0", Phase: agentapi.BeaconRollingBack, Reason: &agentapi.BeaconCause{Code: "crash_loop"}, At: s.now, Agent: agentapi.BeaconAgent{Alive: true, Version: "1.0.0"}}, s.now)
+	s.now = s.now.Add(time.Second)
+	s.observe("1.0.0", &agentapi.UpgradeDetails{TargetVersion: "1.1.0", State: agentapi.UpgradeReplacing}, false)
+	s.observe("1.1.0", &agentapi.UpgradeDetails{ActionID: "c", TargetVersion: "1.0.0", State: agentapi.UpgradeScheduled}, false)
+	if a := s.agent; !a.Upgrading() || a.UpgradeUnreported == nil {
+		t.Fatalf("upgrading %v, unreported since %v", a.Upgrading(), a.UpgradeUnreported)
+	}
+	s.agent.ObserveAck("", "", false, s.now)
+	if a := s.agent; a.Upgrading() || a.UpgradeUnreported != nil {
+		t.Errorf("after its end: upgrading %v, unreported since %v", a.Upgrading(), a.UpgradeUnreported)
+	}
+}
+
 type upgradeModel struct {
 	agent   Agent
 	now     time.Time
