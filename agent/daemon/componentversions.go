@@ -89,23 +89,6 @@ func (d *daemon) stageComponent(ctx context.Context, r component.Request) error 
 	return err
 }
 
-// stoppable returns a context that ends as ctx does, with its own cause if it has one: a stop of
-// the agent, which has none, ends it with [steps.ErrStopping]. The work must see the cause.
-func stoppable(ctx context.Context) (context.Context, func()) {
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	after := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, context.Canceled) {
-			cause = steps.ErrStopping
-		}
-		cancel(cause)
-	})
-	return work, func() {
-		after()
-		cancel(nil)
-	}
-}
-
 // removeComponentVersion removes a version of a component on request of the host.
 func (d *daemon) removeComponentVersion(req probe.RemoveRequest) error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)

@@ -125,10 +125,8 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	}
 	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}, false)
 
-	// The executor must see the cause: a stopping agent is no failure.
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(steps.ErrStopping) })()
+	work, cancel := stoppable(ctx)
+	defer cancel()
 	err = d.executor.Upgrade(work, r)
 	var failure *upgrade.Failure
 	switch {
@@ -142,6 +140,23 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 		failure = upgrade.Refuse(err)
 	}
 	return d.retryOrConclude(item, r, failure)
+}
+
+// stoppable returns a context that ends with ctx. Its cause is that somebody has cancelled the work, or
+// [steps.ErrStopping]: an agent that stops is no failure of what it was doing.
+func stoppable(ctx context.Context) (context.Context, func()) {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	after := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if !errors.Is(cause, steps.ErrCancelled) {
+			cause = steps.ErrStopping
+		}
+		cancel(cause)
+	})
+	return work, func() {
+		after()
+		cancel(nil)
+	}
 }
 
 // retryOrConclude postpones an upgrade that may succeed later, and ends any other.

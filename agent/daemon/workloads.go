@@ -241,9 +241,8 @@ func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
 			d.log.Error("upgrade not begun: the queue cannot be written", "error", berr, "again_in", queueRetry.String())
 			return false
 		}
-		work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		defer cancel(nil)
-		defer context.AfterFunc(ctx, func() { cancel(steps.ErrStopping) })()
+		work, cancel := stoppable(ctx)
+		defer cancel()
 		err = d.workloads.Upgrade(work, r)
 	}
 	var f *component.Failure

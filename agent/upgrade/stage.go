@@ -21,7 +21,7 @@ var errOvertaken = steps.Cancelled("ended by an upgrade that began")
 
 // Stage fetches, verifies and unpacks a version, and changes nothing that runs. It returns nil
 // if the version is on the host and intact. A later upgrade to it fetches nothing. Otherwise the
-// error is a *Failure and the host is as before, or steps.ErrStopping if the stage is to begin again
+// error is a *Failure and the host is as before, or [steps.ErrStopping] if the stage is to begin again
 // later. An upgrade that begins ends it.
 func (e *Executor) Stage(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -18,8 +18,8 @@ const spareDivisor = 10
 func Need(unpacked int64) int64 { return unpacked + unpacked/spareDivisor }
 
 // unpackedFactor is the assumed ratio of a package's size to its archive's before the publishers
-// have signed it: stripped Go programs compress to between a third and a half. [Unpack] checks the exact size
-// before it writes.
+// have signed it: stripped Go programs compress to between a third and a half. [Unpack] checks the
+// exact size before it writes.
 const unpackedFactor = 3
 
 // UpgradeNeed returns how many bytes must be free before an upgrade: for what is left to download

@@ -42,7 +42,8 @@ func TestAgentRestartedDuringADownloadIsUpgraded(t *testing.T) {
 	}
 }
 
-// stallingSource serves the packages of a folder, of which archives stop half-way, also for a host that resumes.
+// stallingSource serves the packages of a folder, of which archives stop half-way, also for a host
+// that resumes.
 func stallingSource(t *testing.T, dir string) string {
 	t.Helper()
 	end := make(chan struct{})
