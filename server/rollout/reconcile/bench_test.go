@@ -1,3 +1,5 @@
+//go:build unix
+
 package reconcile_test
 
 import (
@@ -6,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/processor"
 )
 
 // BenchmarkFirstRound does the first round of a rollout over 10,000 agents: it reads
@@ -42,4 +45,24 @@ func BenchmarkIdleRound(b *testing.B) {
 		w.now = w.now.Add(time.Second)
 		w.must(w.server.loop.Round(b.Context()))
 	}
+}
+
+// BenchmarkRollout brings 1,000 agents to a version in ten batches, with every check-in and every
+// round until the rollout has ended. It reports the processor time, which other load on the machine
+// changes little.
+func BenchmarkRollout(b *testing.B) {
+	var spent float64
+	for b.Loop() {
+		b.StopTimer()
+		w := newWorld(b, 1_000)
+		w.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize = 100 }))
+		begin := processor.Spent(b)
+		b.StartTimer()
+		r := w.until("r", 2*time.Hour, over)
+		spent += float64(processor.Spent(b) - begin)
+		if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 1_000 {
+			b.Fatalf("the rollout is %s with %+v", r.State, r.Counts)
+		}
+	}
+	b.ReportMetric(spent/1e6/float64(b.N), "cpu-ms/op")
 }
