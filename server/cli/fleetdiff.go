@@ -27,18 +27,7 @@ const (
 type fleetDiff struct {
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after"`
-	diffResult
-}
-
-// diffResult is the rest of adminapi.FleetDiff.
-type diffResult struct {
-	HashBefore    string                  `json:"hashBefore,omitempty"`
-	HashAfter     string                  `json:"hashAfter"`
-	Changed       []string                `json:"changed"`
-	StartsRollout bool                    `json:"startsRollout"`
-	Reason        string                  `json:"reason"`
-	WaitsFor      string                  `json:"waitsFor,omitempty"`
-	Previews      []adminapi.FleetPreview `json:"previews"`
+	adminapi.FleetDiffResult
 }
 
 func (a *client) newDiff() *cobra.Command {

@@ -197,6 +197,9 @@ const (
 
 // Strategy divides the targets into batches.
 type Strategy struct {
+	// rolling: batch after batch (the default of an object of kind Fleet); canary: a first batch is
+	// observed, and may need approval; rings: agents in the order of a label; all_at_once: a single
+	// batch; lockstep: a component on all agents as one
 	Kind StrategyKind `json:"kind"`
 	// The size of a batch; default: 10 % of all targets
 	BatchSize int `json:"batch_size,omitempty" zero:"refused" schema:"minimum=1"` // DefaultBatchPercent
@@ -215,8 +218,9 @@ type Strategy struct {
 
 	// With lockstep: what happens to targets that are offline before it begins: the rollout pauses and
 	// names them (refuse, the default), or they are left out
-	Away     AwayMode `json:"away,omitempty"`
-	Patience Duration `json:"patience,omitempty" zero:"refused"` // how long a phase may take; 0: DefaultPatience
+	Away AwayMode `json:"away,omitempty"`
+	// With lockstep: how long a phase may take, as a Go duration
+	Patience Duration `json:"patience,omitempty" zero:"refused" example:"10m0s"` // 0: DefaultPatience
 }
 
 // CanaryRule chooses the first batch, which is observed for twice Health.Wait.

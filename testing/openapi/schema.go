@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,7 +107,7 @@ func (s *schemas) of(at string, t reflect.Type) (*object, error) {
 	if t.PkgPath() != "" {
 		return s.reference(t)
 	}
-	return s.content(at, t)
+	return s.content(at, t, "")
 }
 
 // reference returns a reference to the schema of a type with a name. A type of another package
@@ -121,9 +122,14 @@ func (s *schemas) reference(t reflect.Type) (*object, error) {
 		if t.Kind() == reflect.Struct {
 			return nil, fmt.Errorf("%s has no name in package adminapi", t)
 		}
-		return s.content(key, t)
+		return s.content(key, t, "")
 	}
-	name = or(name, t.Name())
+	return s.refer(or(name, t.Name()), key, t, "")
+}
+
+// refer returns a reference to the schema of a type under a name, in which one of the required
+// fields may be optional.
+func (s *schemas) refer(name, key string, t reflect.Type, optional string) (*object, error) {
 	if was, ok := s.met[name]; !ok {
 		s.met[name] = t
 		// Its place is before those of the types that it has.
@@ -131,7 +137,7 @@ func (s *schemas) reference(t reflect.Type) (*object, error) {
 		word := yaml.Node{}
 		word.SetString(name)
 		s.named.Content = append(s.named.Content, &word, &place.Node)
-		body, err := s.content(key, t)
+		body, err := s.content(key, t, optional)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +153,7 @@ func (s *schemas) reference(t reflect.Type) (*object, error) {
 	return newObject("$ref", "#/components/schemas/"+name), nil
 }
 
-func (s *schemas) content(at string, t reflect.Type) (*object, error) {
+func (s *schemas) content(at string, t reflect.Type, optional string) (*object, error) {
 	switch t.Kind() {
 	case reflect.String:
 		return newObject("type", "string"), nil
@@ -187,6 +193,7 @@ func (s *schemas) content(at string, t reflect.Type) (*object, error) {
 		if err := s.fields(at, t, &required, properties); err != nil {
 			return nil, err
 		}
+		required = slices.DeleteFunc(required, func(name string) bool { return name == optional })
 		return newObject("type", "object", "required", required, "properties", properties), nil
 	}
 	return nil, fmt.Errorf("%s: a %s has no schema", at, t)
@@ -224,7 +231,8 @@ func (s *schemas) fields(at string, t reflect.Type, required *[]string, properti
 
 // field returns the schema of a field: that of its type, with the field's comment and tags. The
 // tag schema has keywords of JSON schemas, nullable, object or array for the type of a
-// json.RawMessage, the name of one of the schemas in made, or - for what is only stored. The tag example has YAML.
+// json.RawMessage, the name of one of the schemas in made, or - for what is only stored; as=NAME,optional=FIELD
+// is a schema of its own, in which a required field may be absent. The tag example has YAML.
 func (s *schemas) field(at string, f reflect.StructField, nullable bool) (*object, error) {
 	tag := f.Tag.Get("schema")
 	var schema *object
@@ -235,6 +243,13 @@ func (s *schemas) field(at string, f reflect.StructField, nullable bool) (*objec
 			return nil, fmt.Errorf("there is no schema %s", name)
 		}
 		schema = s.ref(name)
+	} else if name, ok := strings.CutPrefix(tag, "as="); ok {
+		name, optional, _ := strings.Cut(name, ",optional=")
+		var key string
+		if key, err = s.key(f.Type); err == nil {
+			schema, err = s.refer(name, key, f.Type, optional)
+		}
+		tag = ""
 	} else {
 		schema, err = s.of(at, f.Type)
 	}

@@ -421,10 +421,10 @@ func TestDiffSaysWhatApplyingWouldDo(t *testing.T) {
 		t.Errorf("a version that is not published: %+v", d)
 	}
 	applyFleet(t, s, all+"  paused: true\n", http.StatusCreated)
-	if d := diff(strings.Replace(all, "version: 2.0.0", "version: 2.1.0", 1) + "  paused: true\n"); !d.StartsRollout || !slices.Equal(d.Changed, []string{"spec.agent.version"}) || d.WaitsFor == nil || *d.WaitsFor != "the object is paused" || *d.HashBefore == d.HashAfter {
+	if d := diff(strings.Replace(all, "version: 2.0.0", "version: 2.1.0", 1) + "  paused: true\n"); !d.StartsRollout || !slices.Equal(d.Changed, []string{"spec.agent.version"}) || d.WaitsFor != "the object is paused" || d.HashBefore == d.HashAfter {
 		t.Errorf("another version: %+v", d)
 	}
-	if d := diff(strings.Replace(all, "max_parallel: 50", "max_parallel: 60", 1) + "  paused: true\n"); *d.HashBefore != d.HashAfter || !slices.Equal(d.Changed, []string{"spec.limits.max_parallel"}) {
+	if d := diff(strings.Replace(all, "max_parallel: 50", "max_parallel: 60", 1) + "  paused: true\n"); d.HashBefore != d.HashAfter || !slices.Equal(d.Changed, []string{"spec.limits.max_parallel"}) {
 		t.Errorf("another limit: %+v", d)
 	}
 	if n := len(entries(t, s)); getFleet(t, s).Metadata.Generation != 1 {

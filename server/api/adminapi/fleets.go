@@ -2,7 +2,6 @@ package adminapi
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/muster-fleet/muster/server/rollout/spec"
 )
@@ -160,15 +159,7 @@ type CommandList struct {
 // Fleet is which versions a part of the fleet runs, and how it gets there. A change of the spec is all
 // that starts a rollout: the server compares a hash of the fields that matter with the hash of the
 // last rollout.
-type Fleet struct {
-	// Version of the API that the object is written for: muster.dev/v1alpha2
-	ApiVersion string `json:"apiVersion" example:"muster.dev/v1alpha2"`
-	// Always Fleet
-	Kind     string        `json:"kind" example:"Fleet"`
-	Metadata FleetMetadata `json:"metadata"`
-	Spec     FleetSpec     `json:"spec"`
-	Status   *FleetStatus  `json:"status,omitempty"`
-}
+type Fleet = spec.Fleet
 
 // FleetMetadata is name, labels and annotations are written by users, the rest by the server, with the
 // same meanings as in Kubernetes.
@@ -177,37 +168,7 @@ type FleetMetadata = spec.Metadata
 // FleetSpec is what an operator declares. selector, agent, components, configuration and strategy
 // start a rollout when they change; everything else takes effect in the rollout under way, or in the
 // next one.
-type FleetSpec struct {
-	// The agents of the object: those that match every given field. An empty selector is refused: use
-	// all. An agent that two objects select for the same thing belongs to the older one. A change
-	// starts a rollout.
-	Selector Selector      `json:"selector"`
-	Agent    *FleetDesired `json:"agent,omitempty"`
-	// Components to upgrade, or to install for the first time, after the agents and one after the
-	// other in this order. A change starts a rollout.
-	Components    *[]FleetComponent   `json:"components,omitempty"`
-	Configuration *FleetConfiguration `json:"configuration,omitempty"`
-	Strategy      *FleetStrategy      `json:"strategy,omitempty"`
-	// How many agents are upgraded at one time. It starts no rollout, and takes effect in the one
-	// under way.
-	Limits *Limits `json:"limits,omitempty"`
-	// When failures pause the rollout: either bound does. It starts no rollout, and takes effect in
-	// the one under way.
-	Failure *FailureRule `json:"failure,omitempty"`
-	// When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one
-	// under way.
-	Health *HealthRule `json:"health,omitempty"`
-	// When agents are offered the version. It starts no rollout, and takes effect in the one under
-	// way.
-	Pace *Pace `json:"pace,omitempty"`
-	// Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that
-	// rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop
-	// by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of
-	// v1alpha1, which is kept, has no effect. It starts no rollout.
-	ForcePromote *string `json:"forcePromote,omitempty" example:"6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"`
-	// Pause the rollout under way, and start none. Default: false. It starts no rollout.
-	Paused *bool `json:"paused,omitempty"`
-}
+type FleetSpec = spec.Spec
 
 // FleetDesired is the version of the agents themselves, by version or by upgrade manifest; without it the
 // object leaves the agents' own version alone. A change starts a rollout.
@@ -221,32 +182,6 @@ type FleetComponent = spec.Component
 
 // FleetConfiguration is what hosts get besides versions. A change starts a rollout.
 type FleetConfiguration = spec.Configuration
-
-// FleetStrategy is how the agents are divided into batches. Default: rolling, in batches of 10
-// percent. A change starts a rollout.
-type FleetStrategy struct {
-	// rolling: batch after batch (default); canary: a first batch is observed, and may need approval;
-	// rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all
-	// agents as one
-	Kind *StrategyKind `json:"kind,omitempty"`
-	// Agents in a batch; default: batch_percent
-	BatchSize *int `json:"batch_size,omitempty" schema:"minimum=0"`
-	// Size of a batch as a percentage of all agents, rounded up; default: 10
-	BatchPercent *float64    `json:"batch_percent,omitempty"`
-	Canary       *CanaryRule `json:"canary,omitempty"`
-	Rings        *RingRule   `json:"rings,omitempty"`
-	// With all_at_once: failures never pause the rollout
-	ForceContinue *bool `json:"force_continue,omitempty"`
-	// With all_at_once: running the version is enough, without a health wait
-	SkipValidation *bool `json:"skip_validation,omitempty"`
-	// With all_at_once: nothing is offered after this time
-	Deadline *time.Time `json:"deadline,omitempty"`
-	// With lockstep: what happens to agents that are offline before it begins: the rollout pauses and
-	// names them (refuse, the default), or they are left out (exclude)
-	Away *StrategyAway `json:"away,omitempty"`
-	// With lockstep: how long a phase may take, as a Go duration
-	Patience *string `json:"patience,omitempty" example:"10m0s"`
-}
 
 // FleetStatus is how far the server is. Only the server writes it.
 type FleetStatus = spec.Status
@@ -285,22 +220,11 @@ type FleetListMetadata struct {
 type FleetDiff struct {
 	Before *Fleet `json:"before,omitempty"`
 	After  Fleet  `json:"after"`
-	// Rollout hash of the stored object; absent if there is none
-	HashBefore *string `json:"hashBefore,omitempty"`
-	// Rollout hash of the object in the body
-	HashAfter string `json:"hashAfter"`
-	// Paths of the fields that differ, such as spec.agent.version
-	Changed []string `json:"changed"`
-	// Whether a rollout starts, now or after what waitsFor names
-	StartsRollout bool `json:"startsRollout"`
-	// Why a rollout starts, or why none does, in a sentence
-	Reason string `json:"reason"`
-	// What the rollout would wait for: the id of a rollout that is promoting, or that the object is
-	// paused; absent: nothing
-	WaitsFor *string `json:"waitsFor,omitempty"`
-	// What the rollout of each part would do, in order; empty if none starts
-	Previews []FleetPreview `json:"previews"`
+	FleetDiffResult
 }
+
+// FleetDiffResult is what a FleetDiff says of the two objects.
+type FleetDiffResult = spec.DiffResult
 
 // FleetPreview is what the rollout of one part would do to the fleet as it is now.
 type FleetPreview = spec.PartPreview

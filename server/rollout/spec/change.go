@@ -32,6 +32,25 @@ type PartPreview struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// DiffResult compares an object with the stored one, and says what applying it would do.
+type DiffResult struct {
+	// Rollout hash of the stored object; absent if there is none
+	HashBefore string `json:"hashBefore,omitempty"`
+	// Rollout hash of the object in the body
+	HashAfter string `json:"hashAfter"`
+	// Paths of the fields that differ, such as spec.agent.version
+	Changed []string `json:"changed"`
+	// Whether a rollout starts, now or after what waitsFor names
+	StartsRollout bool `json:"startsRollout"`
+	// Why a rollout starts, or why none does, in a sentence
+	Reason string `json:"reason"`
+	// What the rollout would wait for: the id of a rollout that is promoting, or that the object is
+	// paused; absent: nothing
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// What the rollout of each part would do, in order; empty if none starts
+	Previews []PartPreview `json:"previews"`
+}
+
 // Change is one change of an object.
 type Change struct {
 	// When it was made

@@ -29,11 +29,13 @@ const (
 // Fleet is the object, in the shape of those of Kubernetes. Users write metadata and spec, the
 // server writes status.
 type Fleet struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	Metadata   Metadata `json:"metadata"`
-	Spec       Spec     `json:"spec"`
-	Status     Status   `json:"status,omitzero"`
+	// Version of the API that the object is written for: muster.dev/v1alpha2
+	APIVersion string `json:"apiVersion" example:"muster.dev/v1alpha2"`
+	// Always Fleet
+	Kind     string   `json:"kind" example:"Fleet"`
+	Metadata Metadata `json:"metadata"`
+	Spec     Spec     `json:"spec"`
+	Status   Status   `json:"status,omitzero"`
 }
 
 // Metadata is a part of Kubernetes' ObjectMeta, with the same meanings. Users write name, labels
@@ -64,28 +66,38 @@ type Metadata struct {
 // Spec is what an operator declares. The types of the rollout's plan are used as they are, with
 // the same names of fields, defaults and bounds.
 type Spec struct {
-	// Selector chooses the agents. An agent that several objects select for the same thing
-	// belongs to the oldest of them.
+	// The agents of the object: those that match every given field. An empty selector is refused: use
+	// all. An agent that two objects select for the same thing belongs to the older one. A change
+	// starts a rollout.
 	Selector fleet.Selector `json:"selector"`
-	// Agent is the desired version of the agents themselves; nil: the object leaves them alone.
-	Agent *Desired `json:"agent,omitempty"`
-	// Components are upgraded after the agents, one after the other, in this order.
-	Components []Component `json:"components,omitempty"`
-	// Configuration is what hosts get besides versions.
+	Agent    *Desired       `json:"agent,omitempty"`
+	// Components to upgrade, or to install for the first time, after the agents and one after the
+	// other in this order. A change starts a rollout.
+	Components    []Component   `json:"components,omitempty"`
 	Configuration Configuration `json:"configuration,omitzero"`
 
-	// Strategy divides the hosts into batches; without a kind it is rolling.
-	Strategy fleet.Strategy    `json:"strategy,omitzero"`
-	Limits   fleet.Limits      `json:"limits,omitzero"`
-	Failure  fleet.FailureRule `json:"failure,omitzero"`
-	Health   fleet.HealthRule  `json:"health,omitzero"`
-	Pace     fleet.Pace        `json:"pace,omitzero"`
+	// How the agents are divided into batches. Default: rolling, in batches of 10 percent. A change
+	// starts a rollout.
+	Strategy fleet.Strategy `json:"strategy,omitzero" schema:"as=FleetStrategy,optional=kind"`
+	// How many agents are upgraded at one time. It starts no rollout, and takes effect in the one
+	// under way.
+	Limits fleet.Limits `json:"limits,omitzero"`
+	// When failures pause the rollout: either bound does. It starts no rollout, and takes effect in
+	// the one under way.
+	Failure fleet.FailureRule `json:"failure,omitzero"`
+	// When an upgraded agent counts as healthy. It starts no rollout, and takes effect in the one
+	// under way.
+	Health fleet.HealthRule `json:"health,omitzero"`
+	// When agents are offered the version. It starts no rollout, and takes effect in the one under
+	// way.
+	Pace fleet.Pace `json:"pace,omitzero"`
 
-	// ForcePromote is a rollout hash. If it is the one of the rollout under way, that rollout
-	// goes on without what it waits for: the observation of its canaries, soak, approval, and a
-	// stop by a gate. Maintenance windows, freezes and the exposure budget still apply.
-	ForcePromote string `json:"forcePromote,omitempty"`
-	// Paused pauses the rollout under way, and starts none.
+	// Hash of a rollout, as in status.requestedRolloutHash. If the rollout under way has it, that
+	// rollout goes on without what it waits for: observation of canaries, soak, approval, and a stop
+	// by a gate. Windows, freezes and the exposure budget still hold. Any other hash, and a UUID of
+	// v1alpha1, which is kept, has no effect. It starts no rollout.
+	ForcePromote string `json:"forcePromote,omitempty" example:"6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"`
+	// Pause the rollout under way, and start none. Default: false. It starts no rollout.
 	Paused bool `json:"paused,omitempty"`
 }
 

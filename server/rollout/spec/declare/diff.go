@@ -16,18 +16,10 @@ import (
 
 // Diff is what applying an object would do.
 type Diff struct {
-	Before     *Object  `json:"before,omitempty"`
-	After      Object   `json:"after"`
-	HashBefore string   `json:"hashBefore,omitempty"`
-	HashAfter  string   `json:"hashAfter"`
-	Changed    []string `json:"changed"`
-	// StartsRollout says whether a rollout starts, now or after what WaitsFor names. Reason says
-	// why, or why not.
-	StartsRollout bool               `json:"startsRollout"`
-	Reason        string             `json:"reason"`
-	WaitsFor      string             `json:"waitsFor,omitempty"`
-	Previews      []spec.PartPreview `json:"previews"`
-	Warnings      []string           `json:"-"`
+	Before *Object `json:"before,omitempty"`
+	After  Object  `json:"after"`
+	spec.DiffResult
+	Warnings []string `json:"-"`
 }
 
 // Diff compares an object, as for Apply, with the stored one, and previews its rollouts.
@@ -36,7 +28,8 @@ func (s *Service) Diff(ctx context.Context, name string, body []byte, mode spec.
 	if err != nil {
 		return Diff{}, err
 	}
-	d := Diff{After: a.Object, HashAfter: spec.Hash(&a.Fleet), Changed: []string{}, Previews: []spec.PartPreview{}, Warnings: a.Warnings}
+	d := Diff{After: a.Object, Warnings: a.Warnings}
+	d.HashAfter, d.Changed, d.Previews = spec.Hash(&a.Fleet), []string{}, []spec.PartPreview{}
 	var old *Object
 	if !a.Created {
 		o, err := s.Get(ctx, a.Metadata.Name)

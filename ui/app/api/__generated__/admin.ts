@@ -4109,6 +4109,7 @@ export interface components {
             /** @description Components to upgrade, or to install for the first time, after the agents and one after the other in this order. A change starts a rollout. */
             components?: components["schemas"]["FleetComponent"][];
             configuration?: components["schemas"]["FleetConfiguration"];
+            /** @description How the agents are divided into batches. Default: rolling, in batches of 10 percent. A change starts a rollout. */
             strategy?: components["schemas"]["FleetStrategy"];
             /** @description How many agents are upgraded at one time. It starts no rollout, and takes effect in the one under way. */
             limits?: components["schemas"]["Limits"];
@@ -4192,18 +4193,18 @@ export interface components {
                 };
             };
         };
-        /** @description How the agents are divided into batches. Default: rolling, in batches of 10 percent. A change starts a rollout. */
+        /** @description How the targets are divided into batches. */
         FleetStrategy: {
             /**
-             * @description rolling: batch after batch (default); canary: a first batch is observed, and may need approval; rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all agents as one
+             * @description rolling: batch after batch (the default of an object of kind Fleet); canary: a first batch is observed, and may need approval; rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all agents as one
              * @enum {string}
              */
             kind?: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
-            /** @description Agents in a batch; default: batch_percent */
+            /** @description The size of a batch; default: 10 % of all targets */
             batch_size?: number;
             /**
              * Format: double
-             * @description Size of a batch as a percentage of all agents, rounded up; default: 10
+             * @description Percentage of all targets, rounded up
              */
             batch_percent?: number;
             canary?: components["schemas"]["CanaryRule"];
@@ -4218,7 +4219,7 @@ export interface components {
              */
             deadline?: string;
             /**
-             * @description With lockstep: what happens to agents that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out (exclude)
+             * @description With lockstep: what happens to targets that are offline before it begins: the rollout pauses and names them (refuse, the default), or they are left out
              * @enum {string}
              */
             away?: "refuse" | "exclude";
@@ -4273,6 +4274,11 @@ export interface components {
          * @enum {string}
          */
         StrategyAway: "refuse" | "exclude";
+        /**
+         * @description Go duration
+         * @example 10m0s
+         */
+        Duration: string;
         /** @description How many targets are upgraded at one time. */
         Limits: {
             /** @description The most agents that are upgraded at one time; default: 500 */
@@ -4322,11 +4328,6 @@ export interface components {
             /** @description How many ends of its process are a crash loop; default: 3 */
             max_crashes?: number;
         };
-        /**
-         * @description Go duration
-         * @example 10m0s
-         */
-        Duration: string;
         /** @description When targets are offered the version. */
         Pace: {
             /**
@@ -4731,7 +4732,11 @@ export interface components {
         PlanStage: "ahead";
         /** @description How the targets are divided into batches. */
         Strategy: {
-            kind: components["schemas"]["StrategyKind"];
+            /**
+             * @description rolling: batch after batch (the default of an object of kind Fleet); canary: a first batch is observed, and may need approval; rings: agents in the order of a label; all_at_once: a single batch; lockstep: a component on all agents as one
+             * @enum {string}
+             */
+            kind: "rolling" | "canary" | "all_at_once" | "rings" | "lockstep";
             /** @description The size of a batch; default: 10 % of all targets */
             batch_size?: number;
             /**
@@ -4755,7 +4760,11 @@ export interface components {
              * @enum {string}
              */
             away?: "refuse" | "exclude";
-            patience?: components["schemas"]["Duration"];
+            /**
+             * @description With lockstep: how long a phase may take, as a Go duration
+             * @example 10m0s
+             */
+            patience?: string;
         };
         /** @description The answer of POST /api/v1/rollout-groups. */
         RolloutGroupItem: {
