@@ -273,8 +273,14 @@ func testWhole(ctx context.Context, root string, out io.Writer) error {
 	return all.Wait()
 }
 
-// Lint checks the formatting and runs the linters of .golangci.yml.
+// Lint checks the formatting and runs the linters, those of .golangci.yml and of ui/biome.jsonc.
 func Lint(ctx context.Context, root string, out io.Writer) error {
+	if err := toolchain.InstallUI(ctx, root, out); err != nil {
+		return err
+	}
+	if err := toolchain.RunGroup(ctx, out, filepath.Join(root, "ui"), nil, "npm", "run", "--silent", "lint"); err != nil {
+		return err
+	}
 	return toolchain.RunGroup(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
 }
 
@@ -292,8 +298,10 @@ func Format(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.InstallUI(ctx, root, out); err != nil {
 		return err
 	}
-	if err := toolchain.Run(ctx, out, filepath.Join(root, "ui"), nil, "npm", "run", "--silent", "generate"); err != nil {
-		return err
+	for _, script := range []string{"generate", "format"} {
+		if err := toolchain.Run(ctx, out, filepath.Join(root, "ui"), nil, "npm", "run", "--silent", script); err != nil {
+			return err
+		}
 	}
 	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "fmt", "./...")
 }

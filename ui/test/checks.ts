@@ -20,7 +20,7 @@ export async function expectAccessible(page: Page, what: string, rules?: string[
 }
 
 /** Lets the page follow the system to a theme, and waits until it has, since a script changes it later than the media. */
-export async function useTheme(page: Page, theme: "light" | "dark"): Promise<void> {
+export async function showTheme(page: Page, theme: "light" | "dark"): Promise<void> {
   await page.emulateMedia({ colorScheme: theme });
   await expect(page.locator("html")).toHaveAttribute("data-mantine-color-scheme", theme);
 }

@@ -2,7 +2,7 @@
 // to the new version or return to the old one. It runs against a real server
 // and real agents.
 import { expect, test, type Page } from "@playwright/test";
-import { expectAccessible, useTheme, watchComplaints } from "./checks";
+import { expectAccessible, showTheme, watchComplaints } from "./checks";
 import { choose, FIRST_PHASE_MS, go, hosts, hostsOn, literal, MOVING, need, openHost, rowOf, rowsOf, shot, UPGRADE_MS, versionCell } from "./real";
 
 const login = need("MUSTER_UI_LOGIN");
@@ -40,10 +40,10 @@ test("the agents are shown healthy, in light and dark", async () => {
   await expect(page.getByRole("button", { name: `Healthy: ${count}`, exact: true })).toBeVisible();
   await expectAccessible(page, "the agents page");
   await shot(page, "agents-light");
-  await useTheme(page, "dark");
+  await showTheme(page, "dark");
   await expectAccessible(page, "the agents page in the dark");
   await shot(page, "agents-dark");
-  await useTheme(page, "light");
+  await showTheme(page, "light");
 });
 
 test("Upgrade moves every host to the new version, and only the watcher commits it", async () => {
@@ -127,7 +127,7 @@ test("a broken version is rolled back by the watcher, and the pages say why", as
   await expect(page.getByText(`runs ${version}`).first()).toBeVisible();
   const entry = page.getByRole("listitem").filter({ has: page.getByRole("button", { name: `Upgrade of the agent to ${broken}` }) });
   await expect(entry).toContainText(`Rolled back to ${version}`);
-  await expect(entry).toContainText((await reason.innerText()).trim());
+  await expect(entry).toContainText(((await reason.textContent()) ?? "").trim());
   await expect(page.locator("dt", { hasText: /^Failed here$/ }).locator("xpath=following-sibling::dd[1]")).toContainText(broken!);
   await expectAccessible(page, "an agent after a rollback");
   await shot(page, "agent-rolled-back");

@@ -36,7 +36,7 @@ export function KqlInput({ text, onText, onLeave, inputRef, ...rest }: Props) {
     if (put.current === null) return;
     input.current?.setSelectionRange(put.current, put.current);
     put.current = null;
-  }, [text, at, input]);
+  });
 
   useEffect(() => {
     if (open && chosen !== NONE) document.getElementById(`${listId}-${chosen}`)?.scrollIntoView({ block: "nearest" });

@@ -80,7 +80,7 @@ function QueryFault({ message }: { message: string }) {
   return (
     <div className={classes.fault} role="alert">
       <Text size="sm" fw={600} component="div">{what}</Text>
-      {place ? <pre className={classes.place} tabIndex={0} aria-label="Where the query is wrong">{place}</pre> : null}
+      {place ? <pre className={classes.place} tabIndex={0} role="group" aria-label="Where the query is wrong">{place}</pre> : null}
     </div>
   );
 }

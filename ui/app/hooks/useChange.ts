@@ -7,11 +7,11 @@ interface Change<I, T> {
   done?: string | ((answer: T) => string);
   /** What is read again. */
   stale: readonly QueryKey[];
-  then?: (answer: T) => void;
+  after?: (answer: T) => void;
 }
 
 /** A change that the operator orders: afterwards there is a message, and the lists that it changed are read again. */
-export function useChange<I = void, T = unknown>({ run, done, stale, then }: Change<I, T>) {
+export function useChange<I = void, T = unknown>({ run, done, stale, after }: Change<I, T>) {
   const client = useQueryClient();
   const toast = useToast();
   return useMutation({
@@ -19,7 +19,7 @@ export function useChange<I = void, T = unknown>({ run, done, stale, then }: Cha
     onSuccess: (answer) => {
       if (done) toast({ kind: "done", title: typeof done === "string" ? done : done(answer) });
       for (const queryKey of stale) void client.invalidateQueries({ queryKey });
-      then?.(answer);
+      after?.(answer);
     },
   });
 }

@@ -119,7 +119,7 @@ function About({ fleet: f }: { fleet: Fleet }) {
         ["Requested hash", hash(f.status?.requestedRolloutHash)],
         ["Completed hash", hash(f.status?.lastCompletedRolloutHash)],
         ["Observed generation", `${f.status?.observedGeneration ?? 0} of ${f.metadata.generation ?? 0}`],
-        ["Labels", Object.keys(labels).length > 0 ? <span className="mono">{Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(", ")}</span> : "none"],
+        ["Labels", Object.keys(labels).length > 0 ? <span key="labels" className="mono">{Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(", ")}</span> : "none"],
         ["Resource version", <span key="v" className="mono">{resourceVersion}</span>],
         ["UID", <span key="u" className="mono">{uid}</span>],
       ]} />

@@ -84,7 +84,7 @@ muster package push muster-agent-VERSION-linux-amd64.tar.gz --targets-key releas
 
 function WithdrawDialog({ pkg: p, onClose }: { pkg: Package; onClose: () => void }) {
   const withdraw = useChange({
-    run: (why: string) => withdrawPackage(p.file, why), done: `${p.file} is withdrawn`, stale: [keys.packages, keys.versions, keys.preview, keys.trails], then: onClose,
+    run: (why: string) => withdrawPackage(p.file, why), done: `${p.file} is withdrawn`, stale: [keys.packages, keys.versions, keys.preview, keys.trails], after: onClose,
   });
   return (
     <Dialog title={`Withdraw ${productOf(p)} ${p.version} for ${platformOf(p)}?`} confirm="Withdraw package" danger typed={p.version} why="optional" busy={withdraw.isPending} error={withdraw.error}

@@ -128,9 +128,9 @@ function Progress({ rollout: r }: { rollout: Rollout }) {
       {[
         batchLine(r),
         r.state !== "running" ? null : rateText(r.pace?.per_minute),
-        done && r.pace?.done_about ? <time dateTime={r.pace.done_about} title={exactWithZone(r.pace.done_about)}>{done}</time> : null,
-        <>{r.ended_at ? "Started" : "started"} by {r.started_by} <Ago at={r.started_at} /></>,
-        r.ended_at ? <>ended <Ago at={r.ended_at} /></> : null,
+        done && r.pace?.done_about ? <time key="done" dateTime={r.pace.done_about} title={exactWithZone(r.pace.done_about)}>{done}</time> : null,
+        <span key="started">{r.ended_at ? "Started" : "started"} by {r.started_by} <Ago at={r.started_at} /></span>,
+        r.ended_at ? <span key="ended">ended <Ago at={r.ended_at} /></span> : null,
       ]}
     </Line>
   );

@@ -59,7 +59,7 @@ export function ServersPage() {
 }
 
 function ForgetDialog({ server: s, onClose }: { server: KnownServer; onClose: () => void }) {
-  const forget = useChange({ run: (why: string) => forgetServer(s.id, why), done: `The server on ${s.host} is forgotten`, stale: [keys.servers, keys.trails], then: onClose });
+  const forget = useChange({ run: (why: string) => forgetServer(s.id, why), done: `The server on ${s.host} is forgotten`, stale: [keys.servers, keys.trails], after: onClose });
   return (
     <Dialog title={`Forget ${s.host}?`} confirm="Forget server" why="optional" busy={forget.isPending} error={forget.error} onConfirm={(why) => forget.mutate(why)} onClose={onClose}>
       <p>It leaves the list. If it starts again, it is listed again.</p>

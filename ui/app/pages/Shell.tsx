@@ -16,6 +16,7 @@ export function Shell() {
   const [menu, setMenu] = useState(false);
   const path = useLocation({ select: (l) => l.pathname });
   useFocusOnNewPage(path);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another page closes the menu
   useEffect(() => setMenu(false), [path]);
   return (
     <EventsProvider>

@@ -60,7 +60,7 @@ export function TrustPage() {
 
 function PublishDialog({ files, onClose }: { files: File[]; onClose: () => void }) {
   const publish = useChange({
-    run: async (why: string) => publishTrust(await Promise.all(files.map(base64)), why), done: "The signed files are published", stale: [keys.trust, keys.packages, keys.server, keys.trails], then: onClose,
+    run: async (why: string) => publishTrust(await Promise.all(files.map(base64)), why), done: "The signed files are published", stale: [keys.trust, keys.packages, keys.server, keys.trails], after: onClose,
   });
   return (
     <Dialog title={`Publish ${plural(files.length, "signed file")}?`} confirm={`Publish ${plural(files.length, "file")}`} why="optional" busy={publish.isPending} error={publish.error} onConfirm={(why) => publish.mutate(why)} onClose={onClose}>

@@ -35,7 +35,7 @@ function check(doc: Document, given: Schema, value: unknown, path: Path, found: 
   }
   if (schema.enum && !schema.enum.includes(value as string)) wrong(`is ${shown(value)}, want ${oneOf(schema.enum)}.`);
   if (schema.minimum !== undefined && (value as number) < schema.minimum) wrong(`is ${shown(value)}, want ${schema.minimum} or more.`);
-  if (schema.type === "array") (value as unknown[]).forEach((v, i) => check(doc, schema.items ?? {}, v, [...path, i], found));
+  if (schema.type === "array") for (const [i, v] of (value as unknown[]).entries()) check(doc, schema.items ?? {}, v, [...path, i], found);
   if (schema.type !== "object") return;
   for (const [name, v] of Object.entries(value as object)) {
     const property = schema.properties?.[name] ?? schema.values;

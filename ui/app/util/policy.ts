@@ -58,7 +58,7 @@ export function revisionsOf(entries: readonly AuditEntry[]): Revision[] {
 /** revisionText is the entry's text without what the row shows already: who, and which policy. */
 export function revisionText(entry: AuditEntry, policyName: string): string {
   const text = entry.text.replace(`${entry.actor} `, "");
-  const change = new RegExp(`^changed the policy .*?: (.*)$`).exec(text);
+  const change = /^changed the policy .*?: (.*)$/.exec(text);
   if (change) return change[1]!.replaceAll("_", " ");
   return text.replace(` the policy ${policyName}`, "");
 }

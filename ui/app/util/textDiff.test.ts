@@ -29,7 +29,10 @@ test("a new text is all added, a removed one all removed", () => {
 
 test("hunks together have every difference once: applying them gives the other text", () => {
   let seed = 7;
-  const random = (n: number) => (seed = (seed * 1103515245 + 12345) % 2147483648) % n;
+  const random = (n: number) => {
+    seed = (seed * 1103515245 + 12345) % 2147483648;
+    return seed % n;
+  };
   for (let round = 0; round < 200; round++) {
     const make = () => Array.from({ length: random(14) }, () => "abc"[random(3)]!).join("\n");
     const [before, after] = [make(), make()];

@@ -7,8 +7,8 @@ const formats = new Map<string, Intl.DateTimeFormat>();
 
 function format(at: number, locale: string | undefined, options: Intl.DateTimeFormatOptions): string {
   const key = `${locale} ${Object.entries(options).join(" ")}`;
-  let f = formats.get(key);
-  if (!f) formats.set(key, (f = new Intl.DateTimeFormat(locale, options)));
+  const f = formats.get(key) ?? new Intl.DateTimeFormat(locale, options);
+  formats.set(key, f);
   return f.format(at);
 }
 

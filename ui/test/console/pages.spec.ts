@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect } from "@playwright/test";
-import { expectAccessible, expectNoSidewaysScroll, useTheme } from "../checks";
+import { expectAccessible, expectNoSidewaysScroll, showTheme } from "../checks";
 import { base, complaintsOf, get, open, settled, test } from "./console";
 
 const router = readFileSync(fileURLToPath(new URL("../../app/router.tsx", import.meta.url)), "utf8");
@@ -21,12 +21,13 @@ interface Items<T> {
 
 /** Replaces the parameters of a path by what the fleet has. */
 async function fill(page: Parameters<typeof get>[0], path: string): Promise<string> {
-  const first = async (list: string, of: (item: any) => string) => of((await get<Items<any>>(page, list)).items[0]); // eslint-disable-line
+  const first = async <T>(list: string, of: (item: T) => string) => of((await get<Items<T>>(page, list)).items[0]!);
+  const id = (item: { id: string }) => item.id;
   const values: Record<string, () => Promise<string>> = {
-    $agentId: () => first("/api/fleet/agents?perPage=1&kuery=progress%3Arolled_back", (a) => a.id),
-    $rolloutId: () => first("/api/v1/rollouts?perPage=1&state=running", (r) => r.id),
-    $groupId: () => first("/api/v1/rollout-groups?perPage=1", (g) => g.id),
-    $name: () => first("/api/v1/fleets", (f) => f.metadata.name),
+    $agentId: () => first("/api/fleet/agents?perPage=1&kuery=progress%3Arolled_back", id),
+    $rolloutId: () => first("/api/v1/rollouts?perPage=1&state=running", id),
+    $groupId: () => first("/api/v1/rollout-groups?perPage=1", id),
+    $name: () => first("/api/v1/fleets", (f: { metadata: { name: string } }) => f.metadata.name),
     $policyId: async () => "web",
   };
   for (const [name, value] of Object.entries(values)) {
@@ -44,9 +45,9 @@ for (const path of paths) {
     await expectNoSidewaysScroll(page);
     await expectAccessible(page, path);
     if (dark.includes(path)) {
-      await useTheme(page, "dark");
+      await showTheme(page, "dark");
       await expectAccessible(page, `${path} in dark`, ["color-contrast"]);
-      await useTheme(page, "light");
+      await showTheme(page, "light");
     }
     await page.setViewportSize({ width: 390, height: 844 });
     await settled(page);

@@ -36,7 +36,7 @@ test("the first row of each page", async ({ page }) => {
       took.push(painted);
       if (name !== "Agents") continue;
       const { asked, answered } = await requestOf(page, "/api/fleet/agents?");
-      [asked, answered - asked, painted - answered].forEach((ms, k) => Object.values(parts)[k]!.push(ms));
+      for (const [k, ms] of [asked, answered - asked, painted - answered].entries()) Object.values(parts)[k]!.push(ms);
     }
     figures.push([`first row: ${name}`, took]);
     if (name === "Agents") for (const [part, ms] of Object.entries(parts)) figures.push([`· of it ${part}`, ms]);
@@ -47,7 +47,8 @@ test("an input is answered on the screen", async ({ page }) => {
   const inputs: number[] = [];
   const shown: Record<string, number[]> = {};
   const time = async (name: string, act: () => Promise<unknown>, selector: string, what: "appears" | "changes" | "goes") => {
-    (shown[name] ??= []).push(await shownIn(page, act, selector, what));
+    shown[name] ??= [];
+    shown[name].push(await shownIn(page, act, selector, what));
   };
   const firstRow = "main tbody tr:first-child td a";
   const matches = "main [role=status]";

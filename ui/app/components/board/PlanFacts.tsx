@@ -38,7 +38,7 @@ export function PlanFacts({ rollout: r, columns = 1 }: { rollout: Rollout; colum
       <Facts columns={columns} rows={optional.filter((f): f is Fact => !!f)} />
       <details className={classes.details}>
         <summary>The whole plan as YAML</summary>
-        <pre className={classes.plan} tabIndex={0} aria-label="The plan as YAML">{planText(r.plan)}</pre>
+        <pre className={classes.plan} tabIndex={0} role="group" aria-label="The plan as YAML">{planText(r.plan)}</pre>
       </details>
       {showsRecovery(r) ? (
         <details className={classes.details} open>

@@ -11,7 +11,7 @@ export interface Bar {
   hint?: string;
   count: number;
   /** What the count means, such as "3 hosts", for screen readers. */
-  countText?: string;
+  countText: string;
   tone?: Tone;
   link: Pick<LinkProps, "to" | "params" | "search" | "hash">;
 }
@@ -27,7 +27,7 @@ export function Bars({ label, items, tone = "bad" }: { label: string; items: rea
         <li key={item.key}>
           <Link {...item.link} className={classes.bar}>
             <span className={classes.label}>{item.label}</span>
-            <span className={classes.count} aria-label={item.countText}>{item.count.toLocaleString()}</span>
+            <span className={classes.count}><span aria-hidden>{item.count.toLocaleString()}</span><span className="sr-only">{item.countText}</span></span>
             <span className={classes.track} aria-hidden>
               <span className={classes.fill} data-tone={item.tone ?? tone} style={{ width: `${Math.max(LEAST_PERCENT, (item.count * 100) / most)}%` }} />
             </span>

@@ -51,6 +51,7 @@ export default function Plot({ times, series, data, band, height, counts, most, 
     values.current = [times, ...data] as uPlot.AlignedData;
   });
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the canvas has the colors of the scheme
   useEffect(() => {
     const node = box.current!;
     const made = new uPlot(optionsOf(node, JSON.parse(shape), latest), values.current, node);

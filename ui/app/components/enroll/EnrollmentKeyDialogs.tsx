@@ -20,7 +20,7 @@ export function CreateEnrollmentKeyDialog({ policies, policyId, onDone, onClose 
   const [policy, setPolicy] = useState(policyId);
   const [name, setName] = useState("");
   const [lifetime, setLifetime] = useState("24h");
-  const create = useChange({ run: (why: string) => createEnrollmentKey(policy, name.trim(), lifetime, why), done: "The key is created", stale: [keys.enrollmentKeys, keys.trails], then: onDone });
+  const create = useChange({ run: (why: string) => createEnrollmentKey(policy, name.trim(), lifetime, why), done: "The key is created", stale: [keys.enrollmentKeys, keys.trails], after: onDone });
   return (
     <Dialog title="Create an enrolment key?" confirm="Create key" why="optional" reason={policy === "" ? "Choose a policy first." : null} busy={create.isPending} error={create.error} onConfirm={(why) => create.mutate(why)} onClose={onClose}>
       <Stack gap="sm">
@@ -33,7 +33,7 @@ export function CreateEnrollmentKeyDialog({ policies, policyId, onDone, onClose 
 }
 
 export function RevokeEnrollmentKeyDialog({ enrollmentKey: k, onClose }: { enrollmentKey: EnrollmentKey; onClose: () => void }) {
-  const revoke = useChange({ run: (why: string) => revokeEnrollmentKey(k.id, why), done: `The key ${keyLabel(k)} is revoked`, stale: [keys.enrollmentKeys, keys.trails], then: onClose });
+  const revoke = useChange({ run: (why: string) => revokeEnrollmentKey(k.id, why), done: `The key ${keyLabel(k)} is revoked`, stale: [keys.enrollmentKeys, keys.trails], after: onClose });
   return (
     <Dialog title={`Revoke ${keyLabel(k)}?`} confirm="Revoke key" danger why="optional" busy={revoke.isPending} error={revoke.error} onConfirm={(why) => revoke.mutate(why)} onClose={onClose}>
       <p>No host can enrol with it any more. Enrolled hosts stay. A revoked key cannot be used again: create a new one instead.</p>

@@ -65,31 +65,36 @@ function drawLook(context: CanvasRenderingContext2D, { mark, fill, side, pitch, 
   context.strokeStyle = colors["--surface"];
   switch (mark) {
     case "hollow":
-      if (small) return box(colors["--line"]);
-      box(colors["--line-strong"]);
+      box(colors[small ? "--line" : "--line-strong"]);
+      if (small) break;
       context.fillStyle = colors["--sunken"];
-      return context.fillRect(line, line, side - 2 * line, side - 2 * line);
+      context.fillRect(line, line, side - 2 * line, side - 2 * line);
+      break;
     case "dot":
       box(fill);
       // Grey cells are too faint for a hole to be seen.
       context.fillStyle = colors[fill === colors["--away-fill"] ? "--away" : "--surface"];
-      return context.fillRect(middle, middle, hole, hole);
+      context.fillRect(middle, middle, hole, hole);
+      break;
     case "bar":
       context.fillStyle = colors["--faint"];
-      return context.fillRect(small ? 0 : line, Math.round((side - line) / 2), small ? side : side - 2 * line, Math.max(line, Math.round(side / 6)));
+      context.fillRect(small ? 0 : line, Math.round((side - line) / 2), small ? side : side - 2 * line, Math.max(line, Math.round(side / 6)));
+      break;
     case "cross":
       // A small failed cell fills its gap too: it is the one to be found among thousands.
       box(fill, small ? pitch : side);
       if (small) {
         context.fillStyle = colors["--surface"];
-        return context.fillRect(Math.floor(pitch / 2) - Math.floor(hole / 4), Math.floor(pitch / 2) - Math.floor(hole / 4), Math.ceil(hole / 2), Math.ceil(hole / 2));
+        context.fillRect(Math.floor(pitch / 2) - Math.floor(hole / 4), Math.floor(pitch / 2) - Math.floor(hole / 4), Math.ceil(hole / 2), Math.ceil(hole / 2));
+        break;
       }
       context.beginPath();
       for (const [from, to] of [[0.26, 0.74], [0.74, 0.26]] as const) {
         context.moveTo(side * 0.26, side * from);
         context.lineTo(side * 0.74, side * to);
       }
-      return context.stroke();
+      context.stroke();
+      break;
     case "stripes":
       if (small) {
         box(colors["--bad-soft"]);
@@ -98,7 +103,8 @@ function drawLook(context: CanvasRenderingContext2D, { mark, fill, side, pitch, 
         context.moveTo(0, 0);
         context.lineTo(0, side);
         context.lineTo(side, side);
-        return context.fill();
+        context.fill();
+        break;
       }
       box(fill);
       context.beginPath();
@@ -109,9 +115,11 @@ function drawLook(context: CanvasRenderingContext2D, { mark, fill, side, pitch, 
         context.moveTo(side * at, -line);
         context.lineTo(side * at - side - 2 * line, side + line);
       }
-      return context.stroke();
+      context.stroke();
+      break;
     case "none":
-      return box(fill);
+      box(fill);
+      break;
   }
 }
 

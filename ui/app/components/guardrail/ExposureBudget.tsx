@@ -61,7 +61,7 @@ function ExposureDialog({ rule, onClose }: { rule: ExposureRule; onClose: () => 
   const [form, setForm] = useState<ExposureForm>(() => formOf(rule));
   const set = (change: Partial<ExposureForm>) => setForm((old) => ({ ...old, ...change }));
   const { rule: wanted, errors } = ruleOf(form);
-  const save = useChange({ run: (why: string) => setExposure(wanted!, why), done: form.enabled ? "The exposure budget is set" : "The exposure budget is off", stale: [keys.exposure, keys.rollouts, keys.trails], then: onClose });
+  const save = useChange({ run: (why: string) => setExposure(wanted!, why), done: form.enabled ? "The exposure budget is set" : "The exposure budget is off", stale: [keys.exposure, keys.rollouts, keys.trails], after: onClose });
   return (
     <Dialog title="Change the exposure budget?" confirm="Set budget" why="optional" reason={wanted ? null : "Correct the marked fields first."} busy={save.isPending} error={save.error} onConfirm={(why) => save.mutate(why)} onClose={onClose}>
       <Stack gap="sm">

@@ -21,7 +21,7 @@ export function FreezeDialog({ freeze, onClose }: { freeze?: Freeze; onClose: ()
       const times = { name, from: new Date(form.from).toISOString(), to: new Date(form.to).toISOString() };
       return freeze ? changeFreeze(freeze.id, times, why) : createFreeze(times, why);
     },
-    done: freeze ? `The freeze ${name} is changed` : `The freeze ${name} is added`, stale: [keys.freezes, keys.rollouts, keys.trails], then: onClose,
+    done: freeze ? `The freeze ${name} is changed` : `The freeze ${name} is added`, stale: [keys.freezes, keys.rollouts, keys.trails], after: onClose,
   });
   const zoned = (local: string) => (Number.isNaN(Date.parse(local)) ? `In ${Intl.DateTimeFormat().resolvedOptions().timeZone}` : minuteWithZone(new Date(local).toISOString()));
   return (

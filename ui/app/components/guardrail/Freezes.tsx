@@ -62,7 +62,7 @@ export function Freezes({ adding, onAdded }: { adding: boolean; onAdded: () => v
 
 function RemoveFreeze({ freeze: f, onClose }: { freeze: Freeze; onClose: () => void }) {
   const now = useClock();
-  const remove = useChange({ run: (why: string) => deleteFreeze(f.id, why), done: `The freeze ${f.name} is removed`, stale: [keys.freezes, keys.rollouts, keys.trails], then: onClose });
+  const remove = useChange({ run: (why: string) => deleteFreeze(f.id, why), done: `The freeze ${f.name} is removed`, stale: [keys.freezes, keys.rollouts, keys.trails], after: onClose });
   return (
     <Dialog title={`Remove the freeze ${f.name}?`} confirm="Remove freeze" danger why="optional" busy={remove.isPending} error={remove.error} onConfirm={(why) => remove.mutate(why)} onClose={onClose}>
       <p>{freezeState(f, now) === "now" ? "It is in force: rollouts that wait for its end continue at once." : "Rollouts no longer wait for it."}</p>

@@ -20,10 +20,10 @@ export function IncidentText({ incident: i, rollouts }: { incident: Incident; ro
       <span className={classes.sub}>
         <Line>
           {[
-            i.agent_id ? <TextLink to="/agents/$agentId" params={{ agentId: i.agent_id }} {...LOOK}>{i.hostname || "the host"}</TextLink> : null,
-            hosts ? <TextLink to="/agents" search={{ kuery: hosts }} {...LOOK}>Show the hosts</TextLink> : null,
-            i.component ? <>component <b>{i.component}</b></> : null,
-            i.rollout_id ? <>rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: i.rollout_id }} {...LOOK}>{rollouts.get(i.rollout_id) ?? "of this incident"}</TextLink></> : null,
+            i.agent_id ? <TextLink key="host" to="/agents/$agentId" params={{ agentId: i.agent_id }} {...LOOK}>{i.hostname || "the host"}</TextLink> : null,
+            hosts ? <TextLink key="hosts" to="/agents" search={{ kuery: hosts }} {...LOOK}>Show the hosts</TextLink> : null,
+            i.component ? <span key="component">component <b>{i.component}</b></span> : null,
+            i.rollout_id ? <span key="rollout">rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: i.rollout_id }} {...LOOK}>{rollouts.get(i.rollout_id) ?? "of this incident"}</TextLink></span> : null,
             i.count > 1 ? `opened ${i.count.toLocaleString()} times` : null,
           ]}
         </Line>

@@ -51,7 +51,7 @@ export function PublisherKeys() {
 function AddDialog({ onClose }: { onClose: () => void }) {
   const [key, setKey] = useState("");
   const [name, setName] = useState("");
-  const add = useChange({ run: (why: string) => addPublisherKey(key.trim(), name.trim(), why), done: "The server accepts packages signed by this key", stale: STALE, then: onClose });
+  const add = useChange({ run: (why: string) => addPublisherKey(key.trim(), name.trim(), why), done: "The server accepts packages signed by this key", stale: STALE, after: onClose });
   return (
     <Dialog title="Accept packages signed by another key?" confirm="Add key" why="optional" reason={key.trim() === "" ? "Paste the public key first." : null} busy={add.isPending} error={add.error}
       onConfirm={(why) => add.mutate(why)} onClose={onClose}>
@@ -64,7 +64,7 @@ function AddDialog({ onClose }: { onClose: () => void }) {
 }
 
 function RemoveDialog({ publisher: k, onClose }: { publisher: PublisherKey; onClose: () => void }) {
-  const remove = useChange({ run: (why: string) => removePublisherKey(k.id, why), done: `The key ${k.name || k.id} is removed`, stale: STALE, then: onClose });
+  const remove = useChange({ run: (why: string) => removePublisherKey(k.id, why), done: `The key ${k.name || k.id} is removed`, stale: STALE, after: onClose });
   return (
     <Dialog title={`Accept no more packages signed by ${k.name || k.id}?`} confirm="Remove key" danger typed={k.id} why="optional" busy={remove.isPending} error={remove.error}
       onConfirm={(why) => remove.mutate(why)} onClose={onClose}>

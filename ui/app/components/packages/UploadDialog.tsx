@@ -79,6 +79,7 @@ export function UploadDialog({ root, initial = [], onClose }: { root: boolean; i
 function DropZone({ onFiles, hint }: { onFiles: (files: File[]) => void; hint: string }) {
   const [above, setAbove] = useState(false);
   return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: dropping is another way to what its button does
     <div
       className={classes.zone}
       data-above={above || undefined}

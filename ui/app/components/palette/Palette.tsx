@@ -21,10 +21,11 @@ export function Palette({ onClose, onHelp }: { onClose: () => void; onHelp: () =
   const chosen = Math.max(0, all.findIndex((e) => e.id === chosenId));
   const optionId = (entry: PaletteEntry) => `${id}-${all.indexOf(entry)}`;
   const current = all[chosen];
+  const currentId = current?.id;
 
   useEffect(() => {
-    if (current) document.getElementById(`${id}-${chosen}`)?.scrollIntoView({ block: "nearest" });
-  }, [current?.id, chosen, id]);
+    if (currentId !== undefined) document.getElementById(`${id}-${chosen}`)?.scrollIntoView({ block: "nearest" });
+  }, [currentId, chosen, id]);
 
   const run = (entry: PaletteEntry | undefined) => {
     if (!entry) return;
@@ -47,7 +48,8 @@ export function Palette({ onClose, onHelp }: { onClose: () => void; onHelp: () =
         <div className={classes.line}>
           <IconSearch size={18} stroke={1.6} aria-hidden />
           <input
-            autoFocus // at once: the dialog's own focus comes after the first letters
+            // biome-ignore lint/a11y/noAutofocus: at once, since the dialog's own focus comes after the first letters
+            autoFocus
             data-autofocus
             className={classes.input}
             role="combobox"
@@ -100,6 +102,8 @@ function Option({ id, entry, chosen, onPoint, onRun }: OptionProps) {
   const Icon = entry.icon;
   return (
     // Movement chooses, not being under a pointer that stands still while the list changes below it.
+    // biome-ignore lint/a11y/useFocusableInteractive: the focus is in the field, and aria-activedescendant names the option
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the field has the keys
     <div id={id} role="option" aria-selected={chosen} className={classes.option} onPointerMove={chosen ? undefined : onPoint} onClick={onRun}>
       <Icon size={16} stroke={1.6} aria-hidden />
       <span className={entry.mono ? `mono ${classes.label}` : classes.label}>{entry.label}</span>

@@ -77,7 +77,7 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
 /** The lines after the first mark a position in a query. */
 function FaultText({ fault: f }: { fault: Fault }) {
   const [first, ...drawn] = f.text.split("\n");
-  return <>{sentenceAbout(first!, f.field)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
+  return <>{sentenceAbout(first!, f.field)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} role="group" aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
 }
 
 /** Enter keeps the indentation. Tab moves the focus, as everywhere. */

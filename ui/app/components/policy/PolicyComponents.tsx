@@ -35,7 +35,7 @@ function Details({ component: c }: { component: PolicyComponent }) {
     <Facts
       columns={2}
       rows={[
-        ["Image", c.artifact?.image ? <span className="mono">{c.artifact.image}</span> : "as in the package"],
+        ["Image", c.artifact?.image ? <span key="image" className="mono">{c.artifact.image}</span> : "as in the package"],
         ["Configuration", c.server_config ? "rendered by the server, where the package allows it" : "from the package"],
         ["Checks", c.health?.checks?.length ? c.health.checks.map((k) => <div key={k.name}>{k.name}: <span className="mono">{k.http ?? k.tcp}</span></div>) : "those of the package"],
         ["Variables", variables.length > 0 ? variables.map(([k, v]) => <div key={k} className="mono">{k} = {v}</div>) : "none"],

@@ -14,7 +14,7 @@ export function CreatePolicyDialog({ onDone, onClose }: { onDone: (p: Policy) =>
   const [name, setName] = useState("");
   const [description, setDescription] = useState("");
   const create = useChange({
-    run: (why: string) => createPolicy(name.trim(), description.trim(), why), done: `The policy ${name.trim()} is created`, stale: [keys.policies, keys.trails], then: onDone,
+    run: (why: string) => createPolicy(name.trim(), description.trim(), why), done: `The policy ${name.trim()} is created`, stale: [keys.policies, keys.trails], after: onDone,
   });
   return (
     <Dialog title="Create a policy?" confirm="Create policy" why="optional" reason={name.trim() === "" ? NAMELESS : null} busy={create.isPending} error={create.error}
@@ -30,7 +30,7 @@ export function CreatePolicyDialog({ onDone, onClose }: { onDone: (p: Policy) =>
 
 export function CopyPolicyDialog({ policy: p, onDone, onClose }: { policy: Policy; onDone: (p: Policy) => void; onClose: () => void }) {
   const [name, setName] = useState(`${p.name} (copy)`);
-  const copy = useChange({ run: (why: string) => copyPolicy(p.id, name.trim(), why), done: `${p.name} is copied to ${name.trim()}`, stale: [keys.policies, keys.trails], then: onDone });
+  const copy = useChange({ run: (why: string) => copyPolicy(p.id, name.trim(), why), done: `${p.name} is copied to ${name.trim()}`, stale: [keys.policies, keys.trails], after: onDone });
   return (
     <Dialog title={`Copy ${p.name}?`} confirm="Copy policy" why="optional" reason={name.trim() === "" ? NAMELESS : null} busy={copy.isPending} error={copy.error}
       onConfirm={(why) => copy.mutate(why)} onClose={onClose}>
@@ -44,7 +44,7 @@ export function CopyPolicyDialog({ policy: p, onDone, onClose }: { policy: Polic
 
 export function DeletePolicyDialog({ policy: p, onDone, onClose }: { policy: Policy; onDone: () => void; onClose: () => void }) {
   const remove = useChange({
-    run: (why: string) => deletePolicy(p.id, p.is_managed, why), done: `The policy ${p.name} is deleted`, stale: [keys.policies, keys.enrollmentKeys, keys.trails], then: onDone,
+    run: (why: string) => deletePolicy(p.id, p.is_managed, why), done: `The policy ${p.name} is deleted`, stale: [keys.policies, keys.enrollmentKeys, keys.trails], after: onDone,
   });
   // A dialog that can only refuse asks for nothing.
   const asks = p.agents > 0 ? { reason: `It has ${plural(p.agents, "host")}.` } : { typed: p.name, why: "optional" as const };

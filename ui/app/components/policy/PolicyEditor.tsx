@@ -93,7 +93,7 @@ function Review({ base, wanted, onSaved, onClose }: { base: Policy; wanted: Poli
       if (current.revision !== base.revision) throw new Error(`${current.updated_by} has changed the policy to revision ${current.revision} since you began. Cancel and edit again.`);
       return updatePolicy(base.id, bodyOf(wanted, base), why);
     },
-    done: `The policy ${wanted.name} is changed`, stale: [keys.policies, keys.trails], then: onSaved,
+    done: `The policy ${wanted.name} is changed`, stale: [keys.policies, keys.trails], after: onSaved,
   });
   return (
     <Dialog title={`Change ${base.name} for ${plural(base.agents, "host")}?`} confirm="Save changes" size="xl" why="optional" busy={save.isPending} error={save.error} onConfirm={(why) => save.mutate(why)} onClose={onClose}>

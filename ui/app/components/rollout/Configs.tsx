@@ -61,5 +61,5 @@ function Diff({ preview: p, target: t }: { preview: Preview; target: PreviewTarg
   const { diff, error } = config.data;
   if (error) return <Callout kind="error">{closed(error)}</Callout>;
   if (!diff) return <Text size="sm" c="dimmed">The host has these files already.</Text>;
-  return <pre className={classes.diff} tabIndex={0} aria-label={`What changes on ${t.hostname || t.agent_id}`}>{diff}</pre>;
+  return <pre className={classes.diff} tabIndex={0} role="group" aria-label={`What changes on ${t.hostname || t.agent_id}`}>{diff}</pre>;
 }

@@ -79,7 +79,7 @@ export function RotateAdminKeyDialog({ adminKey: k, mine, onClose }: OneKey) {
 }
 
 export function RevokeAdminKeyDialog({ adminKey: k, mine, onClose }: OneKey) {
-  const revoke = useChange({ run: (why: string) => revokeAdminKey(k.id, why), done: `The key ${k.name} is revoked`, stale: STALE, then: onClose });
+  const revoke = useChange({ run: (why: string) => revokeAdminKey(k.id, why), done: `The key ${k.name} is revoked`, stale: STALE, after: onClose });
   return (
     <Dialog title={`Revoke ${k.name}?`} confirm="Revoke key" danger typed={k.name} why="optional" busy={revoke.isPending} error={revoke.error} onConfirm={(why) => revoke.mutate(why)} onClose={onClose}>
       <p>Nobody can use it any more, and its sessions end{mine ? ", yours too" : ""}. A revoked key cannot be used again: create a new one instead.</p>

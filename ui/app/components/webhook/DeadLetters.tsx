@@ -39,7 +39,7 @@ export function DeadLetters({ page, onPage }: { page: number; onPage: (page: num
         {list.data && list.data.total > 0 ? (
           <div>
             <DataTable label="Dead letters" columns={columns} rows={list.data.items} rowId={(l) => l.id} rowName={letterText} density="comfortable" busy={list.isPlaceholderData}
-              expanded={(l) => <pre className={local.body} tabIndex={0} aria-label="What was sent">{JSON.stringify(l.body, null, 2)}</pre>} />
+              expanded={(l) => <pre className={local.body} tabIndex={0} role="group" aria-label="What was sent">{JSON.stringify(l.body, null, 2)}</pre>} />
             <Pager page={page} perPage={LETTERS_PER_PAGE} total={list.data.total} of="dead letters" onPage={onPage} />
           </div>
         ) : null}

@@ -45,7 +45,7 @@ export function CreateWebhookDialog({ onClose }: { onClose: () => void }) {
 }
 
 export function DeleteWebhookDialog({ hook: h, onClose }: { hook: Webhook; onClose: () => void }) {
-  const remove = useChange({ run: (why: string) => deleteWebhook(h.id, why), done: `The webhook ${h.name} is removed`, stale: [keys.webhooks, keys.deadLetters, keys.trails], then: onClose });
+  const remove = useChange({ run: (why: string) => deleteWebhook(h.id, why), done: `The webhook ${h.name} is removed`, stale: [keys.webhooks, keys.deadLetters, keys.trails], after: onClose });
   return (
     <Dialog title={`Remove the webhook ${h.name}?`} confirm="Remove webhook" danger typed={h.name} why="optional" busy={remove.isPending} error={remove.error} onConfirm={(why) => remove.mutate(why)} onClose={onClose}>
       <p><span className="mono">{h.url}</span> gets no more events. To stop it for a while, disable it instead.</p>
