@@ -11,12 +11,15 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 execFileSync(
   "npm",
   [
-    "exec", "--yes",
+    "exec",
+    "--yes",
     "--package=openapi-typescript@7.13.0",
     "--package=typescript@5.9.3",
     "--",
-    "openapi-typescript", here("../server/api/adminapi/openapi.yaml"),
-    "--output", here("./app/api/__generated__/admin.ts"),
+    "openapi-typescript",
+    here("../server/api/adminapi/openapi.yaml"),
+    "--output",
+    here("./app/api/__generated__/admin.ts"),
   ],
   { stdio: "inherit" },
 );

@@ -44,7 +44,9 @@ export interface Schema {
 }
 
 export const schemas: Record<string, Schema> = {
-${Object.entries(used).map(([name, schema]) => `  ${name}: ${JSON.stringify(schema)},`).join("\n")}
+${Object.entries(used)
+  .map(([name, schema]) => `  ${name}: ${JSON.stringify(schema)},`)
+  .join("\n")}
 };
 
 /** EventSource delivers only types that are listened for. */

@@ -50,7 +50,9 @@ function needServer(): Plugin {
       if (process.env.VITEST) return;
       const target = process.env.MUSTER_SERVER;
       if (!target) {
-        throw new Error(`${isPreview ? "npx vite preview" : "npm run dev"} shows the pages of a server: name it, as in\n\n  MUSTER_SERVER=https://localhost:8221 npm run dev\n\n\`go tool mage fleet\` runs one with a simulated fleet, and prints its address.`);
+        throw new Error(
+          `${isPreview ? "npx vite preview" : "npm run dev"} shows the pages of a server: name it, as in\n\n  MUSTER_SERVER=https://localhost:8221 npm run dev\n\n\`go tool mage fleet\` runs one with a simulated fleet, and prints its address.`,
+        );
       }
       const proxy = { "/api": { target, changeOrigin: true, secure: false } };
       return { server: { proxy }, preview: { proxy } };

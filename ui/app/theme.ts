@@ -1,22 +1,24 @@
 /** Colours, sizes and defaults of the whole UI. */
-import { createTheme, defaultVariantColorsResolver, rem, type MantineColorsTuple } from "@mantine/core";
+import { createTheme, defaultVariantColorsResolver, type MantineColorsTuple, rem } from "@mantine/core";
 
 /** The accent is ink: every other colour means the state of something. */
-const ink: MantineColorsTuple = [
-  "#f4f5f7", "#e8eaee", "#d3d7de", "#b0b6c1", "#868e9c", "#656d7b", "#4b525e", "#363c46", "#262a32", "#181b20",
-];
+const ink: MantineColorsTuple = ["#f4f5f7", "#e8eaee", "#d3d7de", "#b0b6c1", "#868e9c", "#656d7b", "#4b525e", "#363c46", "#262a32", "#181b20"];
 
 /** Mantine's greys of the dark theme, from text to the darkest surface. */
-const dark: MantineColorsTuple = [
-  "#e3e6eb", "#b9c0ca", "#99a2b0", "#6d7684", "#464d59", "#333943", "#22262d", "#16191e", "#101216", "#0b0d0f",
-];
+const dark: MantineColorsTuple = ["#e3e6eb", "#b9c0ca", "#99a2b0", "#6d7684", "#464d59", "#333943", "#22262d", "#16191e", "#101216", "#0b0d0f"];
 
 /** The library makes the head of a dialog a header element, which counts as a second banner of the page. */
 const dialogHeader = { header: { role: "presentation" } };
 
 /** What is hard to undo is a red outline, and filled in the dialog that asks for it. */
 const dangerOutline = { background: "transparent", color: "var(--bad)", hover: "var(--bad-soft)", hoverColor: "var(--bad)", border: "1px solid var(--bad)" };
-const dangerFilled = { background: "var(--danger)", color: "#ffffff", hover: "color-mix(in srgb, var(--danger), #000000 12%)", hoverColor: "#ffffff", border: "1px solid transparent" };
+const dangerFilled = {
+  background: "var(--danger)",
+  color: "#ffffff",
+  hover: "color-mix(in srgb, var(--danger), #000000 12%)",
+  hoverColor: "#ffffff",
+  border: "1px solid transparent",
+};
 
 export const theme = createTheme({
   primaryColor: "ink",

@@ -1,5 +1,5 @@
-import axe from "axe-core";
 import { expect, type Page } from "@playwright/test";
+import axe from "axe-core";
 
 /**
  * Fails on violations that axe calls serious or critical. With rules only those are checked, which
@@ -15,7 +15,13 @@ export async function expectAccessible(page: Page, what: string, rules?: string[
     const { violations } = await (window as unknown as { axe: typeof axe }).axe.run(document, options);
     return violations.filter((v) => v.impact === "serious" || v.impact === "critical");
   }, options);
-  const bad = violations.map((v) => `${v.id}: ${v.help}\n${v.nodes.slice(0, 5).map((n) => `  ${n.target.join(" ")} ${n.failureSummary ?? ""}`).join("\n")}`);
+  const bad = violations.map(
+    (v) =>
+      `${v.id}: ${v.help}\n${v.nodes
+        .slice(0, 5)
+        .map((n) => `  ${n.target.join(" ")} ${n.failureSummary ?? ""}`)
+        .join("\n")}`,
+  );
   expect(bad, `axe on ${what}`).toEqual([]);
 }
 

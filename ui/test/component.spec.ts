@@ -1,7 +1,7 @@
 // A component of a real agent, on the agent's page: it is installed, upgraded and taken
 // back, and a version that ends at once is rolled back. Each time the component's own web
 // page, fetched once, must show the version that the agent's page shows.
-import { expect, test, type Locator, type Page } from "@playwright/test";
+import { expect, type Locator, type Page, test } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
 import { choose, go, hostsOn, need, openHost, rowsOf, shot, UPGRADE_MS } from "./real";
 
@@ -120,7 +120,10 @@ async function order(word: string, version: string): Promise<void> {
 
 /** The component runs a version, which is healthy, and nothing is under way; and it serves that version. */
 async function runs(version: string): Promise<void> {
-  await expect(component.getByRole("cell").nth(1)).toHaveText(new RegExp(`^${version.replaceAll(".", "\\.")}(?!.*(wants|Sent|Accepted|Downloading|Installing|Restarting|Watching))`, "s"), { timeout: UPGRADE_MS });
+  await expect(component.getByRole("cell").nth(1)).toHaveText(
+    new RegExp(`^${version.replaceAll(".", "\\.")}(?!.*(wants|Sent|Accepted|Downloading|Installing|Restarting|Watching))`, "s"),
+    { timeout: UPGRADE_MS },
+  );
   await expect(component).toContainText("Healthy");
   await expect(await menu("Upgrade…")).not.toContainText("Not possible now");
   await page.keyboard.press("Escape");

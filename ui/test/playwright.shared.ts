@@ -16,8 +16,13 @@ export const shared: PlaywrightTestConfig = {
     launchOptions: {
       executablePath: process.env.MUSTER_CHROMIUM || "/usr/bin/chromium",
       args: [
-        "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
       ],
     },
     screenshot: "only-on-failure",

@@ -91,7 +91,9 @@ test("a query is completed, narrows the list, shows its errors, and upgrades and
   await orders.getByRole("button", { name: "More" }).click();
   await page.getByRole("menuitem", { name: "Unenrol…" }).click();
   const leaving = page.getByRole("dialog", { name: `Unenrol ${hosts(others.length)}?`, exact: true });
-  await expect(leaving.getByRole("region", { name: "Preview" })).toContainText(others.length === 1 ? "The host will be unenrolled" : `All ${hosts(others.length)} will be unenrolled`);
+  await expect(leaving.getByRole("region", { name: "Preview" })).toContainText(
+    others.length === 1 ? "The host will be unenrolled" : `All ${hosts(others.length)} will be unenrolled`,
+  );
   await expectAccessible(page, "the unenrolment of all that match");
   await shot(page, "query-unenroll");
   const asked = page.waitForRequest((r) => r.url().endsWith("/api/fleet/agents/bulk_unenroll"));

@@ -45,7 +45,10 @@ export async function openHost(page: Page, host: string): Promise<void> {
 
 /** Chooses a version in a dialog, from the list of those that are published or kept. */
 export async function choose(page: Page, dialog: Locator, version: string): Promise<void> {
-  await dialog.getByRole("textbox", { name: "Version" }).or(dialog.getByRole("combobox", { name: "Version" })).click();
+  await dialog
+    .getByRole("textbox", { name: "Version" })
+    .or(dialog.getByRole("combobox", { name: "Version" }))
+    .click();
   await page.getByRole("option", { name: version, exact: true }).click();
 }
 

@@ -23,9 +23,11 @@ test("a rollout is previewed, started, paused, resumed, approved, and completes"
 
   await go(page, "Rollouts");
   await page.getByRole("link", { name: "Create rollout" }).click();
-  await page.getByLabel("Plan in YAML").fill(
-    `name: In two steps\nversion: ${version}\nselect: { all: true }\nstrategy: { kind: canary, canary: { size: 1, approval: true }, batch_size: ${count - 1} }\nhealth: { wait: 2s }\n`,
-  );
+  await page
+    .getByLabel("Plan in YAML")
+    .fill(
+      `name: In two steps\nversion: ${version}\nselect: { all: true }\nstrategy: { kind: canary, canary: { size: 1, approval: true }, batch_size: ${count - 1} }\nhealth: { wait: 2s }\n`,
+    );
   await expect(page.getByRole("status").filter({ hasText: "would be upgraded" })).toContainText(new RegExp(`^${count}\\s*hosts would be upgraded`));
   await page.getByText("Sizes and times of the batches").click();
   await expect(page.getByRole("region", { name: "Sizes and times of the batches" }).locator("tbody tr")).toHaveCount(2);

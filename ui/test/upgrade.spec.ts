@@ -1,7 +1,7 @@
 // The main task of the product, done in its pages: press Upgrade, and hosts change
 // to the new version or return to the old one. It runs against a real server
 // and real agents.
-import { expect, test, type Page } from "@playwright/test";
+import { expect, type Page, test } from "@playwright/test";
 import { expectAccessible, showTheme, watchComplaints } from "./checks";
 import { choose, FIRST_PHASE_MS, go, hosts, hostsOn, literal, MOVING, need, openHost, rowOf, rowsOf, shot, UPGRADE_MS, versionCell } from "./real";
 
@@ -73,10 +73,18 @@ test("Upgrade moves every host to the new version, and only the watcher commits 
   // The hosts run the version and have acknowledged it, and still nothing is done.
   const watched = rowsOf(page).filter({ hasText: "Watching" }).first();
   await expect(watched).toBeVisible({ timeout: UPGRADE_MS });
-  const actions = await page.evaluate(() => fetch("/api/fleet/agents/action_status").then((r) => r.json()) as Promise<{ items: { version?: string; status: string; outcome?: string }[] }>);
-  expect(actions.items.find((a) => a.version === version), "the action during the watch").toMatchObject({ outcome: "IN_PROGRESS" });
+  const actions = await page.evaluate(
+    () => fetch("/api/fleet/agents/action_status").then((r) => r.json()) as Promise<{ items: { version?: string; status: string; outcome?: string }[] }>,
+  );
+  expect(
+    actions.items.find((a) => a.version === version),
+    "the action during the watch",
+  ).toMatchObject({ outcome: "IN_PROGRESS" });
 
-  const settled = rowsOf(page).filter({ has: versionCell(page, version) }).filter({ hasText: "Committed" }).filter({ hasText: "Healthy" });
+  const settled = rowsOf(page)
+    .filter({ has: versionCell(page, version) })
+    .filter({ hasText: "Committed" })
+    .filter({ hasText: "Healthy" });
   await expect(settled).toHaveCount(count, { timeout: UPGRADE_MS });
   await shot(page, "agents-upgraded");
 });
@@ -84,7 +92,10 @@ test("Upgrade moves every host to the new version, and only the watcher commits 
 test("the activity page counts the hosts that are committed", async () => {
   const count = await rowsOf(page).count();
   await go(page, "Activity");
-  const action = page.getByRole("row").filter({ hasText: `Upgrade to ${version}` }).first();
+  const action = page
+    .getByRole("row")
+    .filter({ hasText: `Upgrade to ${version}` })
+    .first();
   await expect(action).toContainText(`${count} committed`);
   await expect(action).toContainText("Complete");
   await expectAccessible(page, "the activity page");
@@ -93,7 +104,12 @@ test("the activity page counts the hosts that are committed", async () => {
 
 test("packages and enrolment are shown", async () => {
   await go(page, "Packages & trust");
-  await expect(page.getByRole("row").filter({ has: versionCell(page, version) }).first()).toBeVisible();
+  await expect(
+    page
+      .getByRole("row")
+      .filter({ has: versionCell(page, version) })
+      .first(),
+  ).toBeVisible();
   await expectAccessible(page, "the packages page");
   await shot(page, "packages");
   await go(page, "Enrolment");
@@ -151,7 +167,10 @@ test("a broken version is rolled back by the watcher, and the pages say why", as
   await shot(page, "agents-rolled-back");
 
   await go(page, "Activity");
-  const action = page.getByRole("row").filter({ hasText: `Upgrade to ${broken}` }).first();
+  const action = page
+    .getByRole("row")
+    .filter({ hasText: `Upgrade to ${broken}` })
+    .first();
   await expect(action).toContainText("1 rolled back");
   await expect(action).not.toContainText("Complete");
 });

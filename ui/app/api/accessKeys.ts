@@ -18,7 +18,12 @@ export const policyKeysQuery = (policyId: string) =>
   queryOptions({
     queryKey: [...keys.enrollmentKeys, "policy", policyId] as const,
     queryFn: async ({ signal }) =>
-      (await call("get", "/api/fleet/enrollment_api_keys", { query: { perPage: KEYS_PER_PAGE, kuery: `policy_id: ${quoted(policyId)} and active: true` }, signal })).items,
+      (
+        await call("get", "/api/fleet/enrollment_api_keys", {
+          query: { perPage: KEYS_PER_PAGE, kuery: `policy_id: ${quoted(policyId)} and active: true` },
+          signal,
+        })
+      ).items,
     enabled: policyId !== "",
   });
 
@@ -31,7 +36,8 @@ export const enrollmentCommandsQuery = queryOptions({
 
 /** A number of d, h, m or s; empty: until it is revoked. */
 export const createEnrollmentKey = async (policyId: string, name: string, expiration: string, why: string) =>
-  (await call("post", "/api/fleet/enrollment_api_keys", { body: { policy_id: policyId, name: name || undefined, expiration: expiration || undefined }, why })).item;
+  (await call("post", "/api/fleet/enrollment_api_keys", { body: { policy_id: policyId, name: name || undefined, expiration: expiration || undefined }, why }))
+    .item;
 
 export const revokeEnrollmentKey = (keyId: string, why: string) => call("delete", "/api/fleet/enrollment_api_keys/{keyId}", { path: { keyId }, why });
 
@@ -41,7 +47,8 @@ export const arrivalsQuery = (policyId: string, since: string) =>
     queryKey: [...keys.agentPages, "arrivals", policyId, since] as const,
     queryFn: ({ signal }) =>
       call("get", "/api/fleet/agents", {
-        query: { perPage: 3, sortField: "enrolled_at", sortOrder: "desc", kuery: `enrolled_at >= ${quoted(since)} and policy_id: ${quoted(policyId)}` }, signal,
+        query: { perPage: 3, sortField: "enrolled_at", sortOrder: "desc", kuery: `enrolled_at >= ${quoted(since)} and policy_id: ${quoted(policyId)}` },
+        signal,
       }),
     enabled: policyId !== "" && since !== "",
     refetchInterval: POLL_MS,

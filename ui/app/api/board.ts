@@ -46,7 +46,8 @@ export const targetsPageQuery = (id: string, { states, batch, code, agent, page 
     queryKey: [...keys.targets(id), "page", { states, batch, code, agent, page }] as const,
     queryFn: ({ signal }) =>
       call("get", "/api/v1/rollouts/{rolloutId}/targets", {
-        path: { rolloutId: id }, signal,
+        path: { rolloutId: id },
+        signal,
         query: agent === undefined ? { state: states, batch, code, page, perPage: TARGETS_PER_PAGE } : { agent },
       }),
     placeholderData: keepPreviousData,

@@ -1,6 +1,6 @@
 /** Orders for many hosts beside upgrades, and the exact number of hosts that each is for. */
 import { queryOptions } from "@tanstack/react-query";
-import { isMatching, selectionOf, type Chosen } from "~/util/chosen";
+import { type Chosen, isMatching, selectionOf } from "~/util/chosen";
 import type { OverLimit } from "~/util/removalLimit";
 import { call } from "./client";
 import { keys } from "./queries";
@@ -25,11 +25,15 @@ export const orderCountQuery = (kind: "tags" | "policy" | "diagnostics", chosen:
     queryFn: async ({ signal }): Promise<{ count: number; warnings: readonly string[] }> => {
       switch (kind) {
         case "tags":
-          return counted(await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: ["preview"], dryRun: true }, signal }));
+          return counted(
+            await call("post", "/api/fleet/agents/bulk_update_agent_tags", { body: { ...whom(chosen), tagsToAdd: ["preview"], dryRun: true }, signal }),
+          );
         case "policy":
           return counted(await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId!, dryRun: true }, signal }));
         case "diagnostics":
-          return counted(await call("post", "/api/fleet/agents/bulk_request_diagnostics", { body: { agents: selectionOf(chosen).agents, dryRun: true }, signal }));
+          return counted(
+            await call("post", "/api/fleet/agents/bulk_request_diagnostics", { body: { agents: selectionOf(chosen).agents, dryRun: true }, signal }),
+          );
       }
     },
     enabled: kind !== "policy" || !!policyId,
@@ -48,9 +52,15 @@ export const reassign = async (chosen: Chosen, policyId: string, overLimit?: Ove
   (await call("post", "/api/fleet/agents/bulk_reassign", { body: { ...whom(chosen), policy_id: policyId, ...overLimit } })).actionId;
 
 export const requestDiagnostics = async (chosen: Chosen, options: { cpu: boolean; withoutEvents: boolean }) =>
-  (await call("post", "/api/fleet/agents/bulk_request_diagnostics", {
-    body: { agents: selectionOf(chosen).agents, additional_metrics: options.cpu ? ["CPU"] : undefined, exclude_events_log: options.withoutEvents || undefined },
-  })).actionId;
+  (
+    await call("post", "/api/fleet/agents/bulk_request_diagnostics", {
+      body: {
+        agents: selectionOf(chosen).agents,
+        additional_metrics: options.cpu ? ["CPU"] : undefined,
+        exclude_events_log: options.withoutEvents || undefined,
+      },
+    })
+  ).actionId;
 
 /** failuresSeen clears the badge of failed upgrades for who asks. */
 export const failuresSeen = () => call("post", "/api/v1/failures/seen", { body: {} });

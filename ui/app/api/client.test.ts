@@ -38,6 +38,8 @@ test("a proxy's page becomes an error too", () => {
 });
 
 test("an unreachable server is distinguished from one that refuses", async () => {
-  vi.stubGlobal("fetch", async () => { throw new TypeError("network"); });
+  vi.stubGlobal("fetch", async () => {
+    throw new TypeError("network");
+  });
   await expect(call("get", "/api/v1/server")).rejects.toMatchObject({ statusCode: 0, code: "unreachable" });
 });

@@ -38,11 +38,7 @@ export class ApiError extends Error {
   }
 }
 
-export function call<M extends Method, P extends PathsWith<M>>(
-  method: M,
-  path: P,
-  input: Input<Operation<P, M>> = {},
-): Promise<Answer<Operation<P, M>>> {
+export function call<M extends Method, P extends PathsWith<M>>(method: M, path: P, input: Input<Operation<P, M>> = {}): Promise<Answer<Operation<P, M>>> {
   const url = fillPath(path, input.path ?? {}) + queryString(input.why ? { ...(input.query ?? {}), why: input.why } : input.query);
   return send(method.toUpperCase(), url, input.body, input.signal) as Promise<Answer<Operation<P, M>>>;
 }
@@ -64,9 +60,13 @@ async function send(method: string, url: string, body: unknown, signal?: AbortSi
     });
   } catch (cause) {
     if (signal?.aborted) throw cause;
-    throw new ApiError(0, "unreachable", deadline.aborted
-      ? `The server did not answer within ${CALL_TIMEOUT_MS / 1000} s.`
-      : "The server cannot be reached. Check that it runs and that this browser trusts its certificate.");
+    throw new ApiError(
+      0,
+      "unreachable",
+      deadline.aborted
+        ? `The server did not answer within ${CALL_TIMEOUT_MS / 1000} s.`
+        : "The server cannot be reached. Check that it runs and that this browser trusts its certificate.",
+    );
   }
   const text = await response.text();
   if (!response.ok) throw errorFrom(response.status, text);

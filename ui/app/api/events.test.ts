@@ -45,9 +45,15 @@ test("a known agent is replaced in its place, and an unknown one is left to the 
 
 test("progress of a target makes its rollout's targets stale, not the agents", () => {
   const stale = (type: string, data?: Record<string, unknown>) => effectsOf(event(type, "a", data)).stale;
-  expect(effectsOf(event("agent.upgrade_phase_changed", "a", { rollout_id: "r1" })).slow).toEqual([keys.targets("r1"), keys.grid("r1"), keys.rollout("r1"), keys.why]);
+  expect(effectsOf(event("agent.upgrade_phase_changed", "a", { rollout_id: "r1" })).slow).toEqual([
+    keys.targets("r1"),
+    keys.grid("r1"),
+    keys.rollout("r1"),
+    keys.why,
+  ]);
   expect(stale("rollout.progress")).not.toContainEqual(keys.agentPages);
-  for (const type of ["rollout.started", "rollout.completed", "rollout.cancelled", "rollout.rollback_completed"]) expect(stale(type), type).toContainEqual(keys.agentPages);
+  for (const type of ["rollout.started", "rollout.completed", "rollout.cancelled", "rollout.rollback_completed"])
+    expect(stale(type), type).toContainEqual(keys.agentPages);
   for (const type of eventTypes) expect(stale(type, { rollout_id: "r1" }).flat(), type).not.toContain("rollout-preview");
 });
 
@@ -62,8 +68,14 @@ test("an event without rollouts does not remove the rollout of an agent", () => 
 
 test("an event keeps what a page has read about the rollout and the commands of a component", () => {
   const commands = [{ name: "upgrade", allowed: true }];
-  const held = agent({ components: [component({ rollout: { id: "r1", name: "Spring" }, desired_version: "2.5.0" }), component({ id: "db", name: "db", commands })], desired_version: "1.0.0" });
-  const fresh = freshOf(held, agent({ components: [component({ status: "STARTING", desired_version: "2.4.0" }), component({ id: "db", name: "db", desired_version: "9.0.0" })] }));
+  const held = agent({
+    components: [component({ rollout: { id: "r1", name: "Spring" }, desired_version: "2.5.0" }), component({ id: "db", name: "db", commands })],
+    desired_version: "1.0.0",
+  });
+  const fresh = freshOf(
+    held,
+    agent({ components: [component({ status: "STARTING", desired_version: "2.4.0" }), component({ id: "db", name: "db", desired_version: "9.0.0" })] }),
+  );
   expect(fresh.components[0]).toMatchObject({ status: "STARTING", rollout: { id: "r1" }, desired_version: "2.5.0" });
   expect(fresh.components[1]).toMatchObject({ desired_version: "9.0.0" });
   expect(fresh.components[1]!.rollout).toBeUndefined();

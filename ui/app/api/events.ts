@@ -24,7 +24,10 @@ export function effectsOf(event: FleetEvent): Effects {
   const [noun] = event.type.split(".");
   if (TARGET_EVENTS.includes(event.type)) {
     const rollout = event.data?.rollout_id;
-    return { stale: [], slow: typeof rollout === "string" ? [keys.targets(rollout), keys.grid(rollout), keys.rollout(rollout), keys.why] : [keys.rollouts, keys.why] };
+    return {
+      stale: [],
+      slow: typeof rollout === "string" ? [keys.targets(rollout), keys.grid(rollout), keys.rollout(rollout), keys.why] : [keys.rollouts, keys.why],
+    };
   }
   switch (noun) {
     case "agent": {
@@ -81,11 +84,24 @@ export function freshOf(old: Agent | undefined, fresh: Agent): Agent {
     if (!held) return c;
     return { ...c, commands: held.commands, ...(held.rollout && { rollout: held.rollout, desired_version: held.desired_version }) };
   });
-  return { ...fresh, components, commands: old.commands, rollout: old.rollout, desired_version: old.desired_version, last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version };
+  return {
+    ...fresh,
+    components,
+    commands: old.commands,
+    rollout: old.rollout,
+    desired_version: old.desired_version,
+    last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version,
+  };
 }
 
 /** patchFound replaces agents in the result of a query. Only the server knows which agents match now. */
 export function patchFound(list: AgentList, patches: ReadonlyMap<string, Agent>): AgentList {
   if (!list.items.some((a) => patches.has(a.id))) return list;
-  return { ...list, items: list.items.map((old) => { const fresh = patches.get(old.id); return fresh ? freshOf(old, fresh) : old; }) };
+  return {
+    ...list,
+    items: list.items.map((old) => {
+      const fresh = patches.get(old.id);
+      return fresh ? freshOf(old, fresh) : old;
+    }),
+  };
 }

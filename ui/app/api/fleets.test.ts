@@ -1,6 +1,6 @@
 import { afterEach, expect, test, vi } from "vitest";
 import { fleet } from "~/testing/fleet";
-import { changeSpec, ChangedMeanwhile, saveFleet } from "./fleets";
+import { ChangedMeanwhile, changeSpec, saveFleet } from "./fleets";
 import type { Fleet } from "./types";
 
 afterEach(() => vi.unstubAllGlobals());
@@ -54,7 +54,10 @@ test("a change of one field keeps what others have changed, and ends after some 
   const puts = server(fleet(), [(f) => ({ ...f, spec: { ...f.spec, limits: { max_parallel: 3 } } })]);
   await changeSpec("web", { paused: true }, "");
   expect(puts.at(-1)!.spec).toMatchObject({ paused: true, limits: { max_parallel: 3 } });
-  const many = server(fleet(), Array.from({ length: 20 }, () => status));
+  const many = server(
+    fleet(),
+    Array.from({ length: 20 }, () => status),
+  );
   await expect(changeSpec("web", { paused: true }, "")).rejects.toMatchObject({ statusCode: 409 });
   expect(many).toHaveLength(4);
 });

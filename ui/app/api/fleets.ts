@@ -21,7 +21,8 @@ const read = (name: string): Promise<Fleet> => call("get", "/api/v1/fleets/{name
 
 const put = (f: Fleet, from: Fleet, why: string): Promise<Fleet> =>
   call("put", "/api/v1/fleets/{name}", {
-    path: { name: f.metadata.name }, query: { why: why || undefined },
+    path: { name: f.metadata.name },
+    query: { why: why || undefined },
     body: { ...f, metadata: { ...f.metadata, uid: from.metadata.uid, resourceVersion: from.metadata.resourceVersion } },
   });
 
@@ -56,8 +57,10 @@ export async function changeSpec(name: string, change: Partial<Fleet["spec"]>, w
   }
 }
 
-export const resumeFleet = (name: string, why: string): Promise<Fleet> => call("post", "/api/v1/fleets/{name}/resume", { path: { name }, body: { why: why || undefined } });
+export const resumeFleet = (name: string, why: string): Promise<Fleet> =>
+  call("post", "/api/v1/fleets/{name}/resume", { path: { name }, body: { why: why || undefined } });
 
-export const deleteFleet = (name: string, why: string): Promise<Fleet> => call("delete", "/api/v1/fleets/{name}", { path: { name }, query: { why: why || undefined } });
+export const deleteFleet = (name: string, why: string): Promise<Fleet> =>
+  call("delete", "/api/v1/fleets/{name}", { path: { name }, query: { why: why || undefined } });
 
 const isConflict = (error: unknown): boolean => error instanceof ApiError && error.statusCode === 409;

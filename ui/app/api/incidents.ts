@@ -1,8 +1,8 @@
 /** Incidents, a page of those in one state at a time, and what operators decide about them. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { type IncidentCommand, unresolvedText } from "~/util/incident";
 import { call } from "./client";
 import { keys, POLL_MS } from "./queries";
-import { unresolvedText, type IncidentCommand } from "~/util/incident";
 import type { Incident } from "./types";
 
 export const INCIDENTS_PER_PAGE = 50;

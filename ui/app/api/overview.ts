@@ -28,7 +28,8 @@ export const seriesQuery = (window: SeriesWindow) =>
 /** The rollouts that are not over, without drafts. */
 export const activeRolloutsQuery = queryOptions({
   queryKey: [...keys.rollouts, "active"] as const,
-  queryFn: async ({ signal }) => (await call("get", "/api/v1/rollouts", { query: { state: ["running", "paused", "cancelling"], page: 1, perPage: 50 }, signal })).items,
+  queryFn: async ({ signal }) =>
+    (await call("get", "/api/v1/rollouts", { query: { state: ["running", "paused", "cancelling"], page: 1, perPage: 50 }, signal })).items,
   refetchInterval: POLL_MS,
 });
 

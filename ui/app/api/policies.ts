@@ -1,8 +1,8 @@
 /** Queries and changes of policies. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import type { components } from "./__generated__/admin";
 import { call } from "./client";
 import { keys, POLL_MS } from "./queries";
-import type { components } from "./__generated__/admin";
 
 export const POLICIES_PER_PAGE = 50;
 

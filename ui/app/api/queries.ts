@@ -89,8 +89,7 @@ export const suggestionsQuery = (q: string, cursor: number) =>
 export const agentQuery = (id: string) =>
   queryOptions({
     queryKey: keys.agent(id),
-    queryFn: async ({ signal }) =>
-      (await call("get", "/api/fleet/agents/{agentId}", { path: { agentId: id }, signal })).item,
+    queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents/{agentId}", { path: { agentId: id }, signal })).item,
     refetchInterval: POLL_MS,
   });
 
@@ -275,7 +274,8 @@ export const PREVIEW_SHOWN = 500;
 export const rolloutPreviewQuery = (id: string) =>
   queryOptions({
     queryKey: keys.rolloutPreview(id),
-    queryFn: async ({ signal }) => (await call("post", "/api/v1/rollouts/{rolloutId}/preview", { path: { rolloutId: id }, query: { max_items: PREVIEW_SHOWN }, signal })).item,
+    queryFn: async ({ signal }) =>
+      (await call("post", "/api/v1/rollouts/{rolloutId}/preview", { path: { rolloutId: id }, query: { max_items: PREVIEW_SHOWN }, signal })).item,
     staleTime: Infinity,
     gcTime: 60_000,
     retry: false,
@@ -288,7 +288,8 @@ export const previewConfigQuery = (id: string, hash: string, agentId: string) =>
   queryOptions({
     queryKey: keys.previewConfig(id, hash, agentId),
     queryFn: async ({ signal }) =>
-      (await call("get", "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs", { path: { rolloutId: id, hash }, query: { agent: [agentId] }, signal })).items[0]!,
+      (await call("get", "/api/v1/rollouts/{rolloutId}/previews/{hash}/configs", { path: { rolloutId: id, hash }, query: { agent: [agentId] }, signal }))
+        .items[0]!,
     staleTime: POLL_MS,
     gcTime: 60_000,
     retry: false,

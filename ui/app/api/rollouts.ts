@@ -6,7 +6,8 @@ import type { Drift, Plan, Rollout } from "./types";
 const at = (rolloutId: string) => ({ path: { rolloutId } });
 
 /** takeOver, here and in Start, is the name of the fleet that agents of the rollout belong to, if they do. */
-export const createRollout = async (plan: Plan, takeOver?: string): Promise<Rollout> => (await call("post", "/api/v1/rollouts", { body: { plan, take_over: takeOver } })).item;
+export const createRollout = async (plan: Plan, takeOver?: string): Promise<Rollout> =>
+  (await call("post", "/api/v1/rollouts", { body: { plan, take_over: takeOver } })).item;
 
 /** createForFailed drafts a rollout with the plan of one that has ended, for its hosts that failed. */
 export const createForFailed = async (from: string, { why, takeOver }: Pick<Order, "why" | "takeOver">): Promise<Rollout> =>
@@ -21,7 +22,12 @@ export interface Start {
 }
 
 export const startRollout = async ({ id, hash, acceptDrift, why, takeOver }: Start): Promise<Rollout> =>
-  (await call("post", "/api/v1/rollouts/{rolloutId}/start", { ...at(id), body: { hash, accept_drift: acceptDrift, why: why || undefined, take_over: takeOver } })).item;
+  (
+    await call("post", "/api/v1/rollouts/{rolloutId}/start", {
+      ...at(id),
+      body: { hash, accept_drift: acceptDrift, why: why || undefined, take_over: takeOver },
+    })
+  ).item;
 
 export interface Order {
   why: string;

@@ -23,12 +23,18 @@ const at = (webhookId: string) => ({ path: { webhookId } });
 
 /** Without events: all of rollouts, groups and incidents except progress. Without a secret the server makes one. */
 export const createWebhook = async (hook: { name: string; url: string; events: string[]; secret: string }, why: string) =>
-  (await call("post", "/api/v1/webhooks", { body: { name: hook.name, url: hook.url, events: hook.events.length > 0 ? hook.events : undefined, secret: hook.secret || undefined }, why })).item;
+  (
+    await call("post", "/api/v1/webhooks", {
+      body: { name: hook.name, url: hook.url, events: hook.events.length > 0 ? hook.events : undefined, secret: hook.secret || undefined },
+      why,
+    })
+  ).item;
 
 export const deleteWebhook = (id: string, why: string) => call("delete", "/api/v1/webhooks/{webhookId}", { ...at(id), why });
 
 export const testWebhook = (id: string) => call("post", "/api/v1/webhooks/{webhookId}/test", at(id));
 
-export const enableWebhook = (id: string, on: boolean) => call("post", on ? "/api/v1/webhooks/{webhookId}/enable" : "/api/v1/webhooks/{webhookId}/disable", at(id));
+export const enableWebhook = (id: string, on: boolean) =>
+  call("post", on ? "/api/v1/webhooks/{webhookId}/enable" : "/api/v1/webhooks/{webhookId}/disable", at(id));
 
 export const redeliver = (letterId: string) => call("post", "/api/v1/dead_letters/{letterId}/redeliver", { path: { letterId } });

@@ -6,7 +6,9 @@ import classes from "./CopyBlock.module.css";
 export function CopyBlock({ text, label }: { text: string; label: string }) {
   return (
     <div className={classes.block}>
-      <pre tabIndex={0} role="group" aria-label={label}><code>{text}</code></pre>
+      <pre tabIndex={0} role="group" aria-label={label}>
+        <code>{text}</code>
+      </pre>
       <CopyButton value={text} timeout={2000}>
         {({ copied, copy }) => (
           <Button size="xs" variant="default" onClick={copy} leftSection={copied ? <IconCheck size={14} aria-hidden /> : <IconCopy size={14} aria-hidden />}>

@@ -1,5 +1,5 @@
-import { Combobox, TextInput, useCombobox, type TextInputProps } from "@mantine/core";
-import { useEffect, useId, useLayoutEffect, useRef, useState, type KeyboardEvent, type RefObject } from "react";
+import { Combobox, TextInput, type TextInputProps, useCombobox } from "@mantine/core";
+import { type KeyboardEvent, type RefObject, useEffect, useId, useLayoutEffect, useRef, useState } from "react";
 import type { QuerySuggestion } from "~/api/types";
 import { useSuggestions } from "~/hooks/useSuggestions";
 import { accepted } from "~/util/kql";
@@ -97,7 +97,15 @@ export function KqlInput({ text, onText, onLeave, inputRef, ...rest }: Props) {
   };
 
   return (
-    <Combobox store={{ ...combobox, dropdownOpened: shown }} position="bottom-start" transitionProps={{ duration: 0 }} withinPortal={false} keepMounted={false} middlewares={{ flip: false, shift: true }} onOptionSubmit={(v) => accept(items[Number(v)])}>
+    <Combobox
+      store={{ ...combobox, dropdownOpened: shown }}
+      position="bottom-start"
+      transitionProps={{ duration: 0 }}
+      withinPortal={false}
+      keepMounted={false}
+      middlewares={{ flip: false, shift: true }}
+      onOptionSubmit={(v) => accept(items[Number(v)])}
+    >
       <Combobox.DropdownTarget>
         <TextInput
           {...rest}
@@ -126,14 +134,25 @@ export function KqlInput({ text, onText, onLeave, inputRef, ...rest }: Props) {
       <Combobox.Dropdown className={classes.dropdown}>
         <Combobox.Options id={listId} aria-label="Suggestions" className={classes.options} data-stale={!fresh || undefined}>
           {items.map((item, i) => (
-            <Combobox.Option key={`${item.kind} ${item.text}`} value={String(i)} id={optionId(i)} selected={i === pointed} aria-selected={i === pointed} className={classes.option}>
-              <span className={classes.kind} data-kind={item.kind}>{kindWord[item.kind]}</span>
+            <Combobox.Option
+              key={`${item.kind} ${item.text}`}
+              value={String(i)}
+              id={optionId(i)}
+              selected={i === pointed}
+              aria-selected={i === pointed}
+              className={classes.option}
+            >
+              <span className={classes.kind} data-kind={item.kind}>
+                {kindWord[item.kind]}
+              </span>
               <span className={`mono ${classes.text}`}>{item.text.trim()}</span>
               {item.description ? <span className={classes.description}>{item.description}</span> : null}
             </Combobox.Option>
           ))}
         </Combobox.Options>
-        <div className={classes.keys} aria-hidden><kbd>↓</kbd> <kbd>↑</kbd> choose, <kbd>Tab</kbd> or <kbd>Enter</kbd> accept, <kbd>Esc</kbd> close</div>
+        <div className={classes.keys} aria-hidden>
+          <kbd>↓</kbd> <kbd>↑</kbd> choose, <kbd>Tab</kbd> or <kbd>Enter</kbd> accept, <kbd>Esc</kbd> close
+        </div>
       </Combobox.Dropdown>
     </Combobox>
   );

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { createContext, useContext, type ReactNode } from "react";
+import { createContext, type ReactNode, useContext } from "react";
 import { serverQuery } from "~/api/queries";
 import { useNow } from "~/hooks/useNow";
 import { exact, relative } from "~/util/time";
@@ -27,5 +27,9 @@ export function useClock(): number {
 export function Ago({ at, never = "never" }: { at: string | null | undefined; never?: string }) {
   const now = useClock();
   if (!at) return <span>{never}</span>;
-  return <time dateTime={at} title={exact(at)}>{relative(at, now)}</time>;
+  return (
+    <time dateTime={at} title={exact(at)}>
+      {relative(at, now)}
+    </time>
+  );
 }

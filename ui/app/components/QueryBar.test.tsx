@@ -3,8 +3,8 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { act, useState } from "react";
 import { createRoot, type Root } from "react-dom/client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { TYPING_PAUSE_MS } from "~/hooks/useSuggestions";
 import type { QuerySuggestion } from "~/api/types";
+import { TYPING_PAUSE_MS } from "~/hooks/useSuggestions";
 import { QueryBar } from "./QueryBar";
 
 let root: Root;
@@ -16,20 +16,31 @@ beforeEach(async () => {
   vi.stubGlobal("IS_REACT_ACT_ENVIRONMENT", true);
   asked = [];
   searched = [];
-  vi.stubGlobal("fetch", (path: string, { signal }: RequestInit) => new Promise<Response>((resolve, reject) => {
-    signal?.addEventListener("abort", () => reject(signal.reason as Error));
-    asked.push({
-      url: new URL(path, "http://server"),
-      answer: (items) => act(async () => {
-        resolve(new Response(JSON.stringify({ items })));
-        await vi.advanceTimersByTimeAsync(10);
+  vi.stubGlobal(
+    "fetch",
+    (path: string, { signal }: RequestInit) =>
+      new Promise<Response>((resolve, reject) => {
+        signal?.addEventListener("abort", () => reject(signal.reason as Error));
+        asked.push({
+          url: new URL(path, "http://server"),
+          answer: (items) =>
+            act(async () => {
+              resolve(new Response(JSON.stringify({ items })));
+              await vi.advanceTimersByTimeAsync(10);
+            }),
+        });
       }),
-    });
-  }));
+  );
   root = createRoot(document.body.appendChild(document.createElement("div")));
-  await act(async () => root.render(
-    <MantineProvider env="test"><QueryClientProvider client={new QueryClient()}><Page /></QueryClientProvider></MantineProvider>,
-  ));
+  await act(async () =>
+    root.render(
+      <MantineProvider env="test">
+        <QueryClientProvider client={new QueryClient()}>
+          <Page />
+        </QueryClientProvider>
+      </MantineProvider>,
+    ),
+  );
 });
 
 afterEach(async () => {
@@ -41,11 +52,19 @@ afterEach(async () => {
 
 function Page() {
   const [value, setValue] = useState<string>();
-  return <QueryBar value={value} onSearch={(v) => { searched.push(v); setValue(v); }} />;
+  return (
+    <QueryBar
+      value={value}
+      onSearch={(v) => {
+        searched.push(v);
+        setValue(v);
+      }}
+    />
+  );
 }
 
 const input = () => document.querySelector<HTMLInputElement>("[role=combobox]")!;
-const options = () => input().getAttribute("aria-expanded") === "false" ? [] : [...document.querySelectorAll("[role=option]")].map((o) => o.textContent);
+const options = () => (input().getAttribute("aria-expanded") === "false" ? [] : [...document.querySelectorAll("[role=option]")].map((o) => o.textContent));
 const pause = (ms = TYPING_PAUSE_MS) => act(() => vi.advanceTimersByTimeAsync(ms));
 
 async function type(text: string, cursor = text.length) {
@@ -58,7 +77,9 @@ async function type(text: string, cursor = text.length) {
 
 async function press(key: string): Promise<boolean> {
   const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
-  await act(async () => { input().dispatchEvent(event); });
+  await act(async () => {
+    input().dispatchEvent(event);
+  });
   if (key === "Enter" && !event.defaultPrevented) await act(async () => input().form!.requestSubmit());
   return event.defaultPrevented;
 }

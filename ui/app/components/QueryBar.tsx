@@ -59,12 +59,22 @@ export function QueryBar({ value = "", fault, onSearch }: Props) {
           placeholder="Search hosts, or write a query: health: offline and tag: prod"
           leftSection={<IconSearch size={16} aria-hidden />}
           rightSectionWidth={text ? (changed ? 96 : 34) : 28}
-          rightSection={text ? (
-            <span className={classes.end}>
-              {changed ? <kbd className={classes.key} aria-hidden>Enter</kbd> : null}
-              <CloseButton size="sm" aria-label="Clear the query" onClick={() => replace("")} />
-            </span>
-          ) : <kbd className={classes.key} aria-hidden>/</kbd>}
+          rightSection={
+            text ? (
+              <span className={classes.end}>
+                {changed ? (
+                  <kbd className={classes.key} aria-hidden>
+                    Enter
+                  </kbd>
+                ) : null}
+                <CloseButton size="sm" aria-label="Clear the query" onClick={() => replace("")} />
+              </span>
+            ) : (
+              <kbd className={classes.key} aria-hidden>
+                /
+              </kbd>
+            )
+          }
           rightSectionPointerEvents={text ? "all" : "none"}
         />
         <Help onUse={replace} />
@@ -79,8 +89,14 @@ function QueryFault({ message }: { message: string }) {
   const { what, place } = faultOf(message);
   return (
     <div className={classes.fault} role="alert">
-      <Text size="sm" fw={600} component="div">{what}</Text>
-      {place ? <pre className={classes.place} tabIndex={0} role="group" aria-label="Where the query is wrong">{place}</pre> : null}
+      <Text size="sm" fw={600} component="div">
+        {what}
+      </Text>
+      {place ? (
+        <pre className={classes.place} tabIndex={0} role="group" aria-label="Where the query is wrong">
+          {place}
+        </pre>
+      ) : null}
     </div>
   );
 }
@@ -88,12 +104,26 @@ function QueryFault({ message }: { message: string }) {
 function Help({ onUse }: { onUse: (query: string) => void }) {
   const [opened, setOpened] = useState(false);
   return (
-    <Popover opened={opened} onChange={setOpened} position="bottom-end" width={480} withinPortal={false} trapFocus returnFocus shadow="md" transitionProps={{ duration: 0 }}>
+    <Popover
+      opened={opened}
+      onChange={setOpened}
+      position="bottom-end"
+      width={480}
+      withinPortal={false}
+      trapFocus
+      returnFocus
+      shadow="md"
+      transitionProps={{ duration: 0 }}
+    >
       <Popover.Target>
-        <ActionIcon size={30} variant="default" aria-label="Help on queries" onClick={() => setOpened(!opened)}><IconHelp size={18} aria-hidden /></ActionIcon>
+        <ActionIcon size={30} variant="default" aria-label="Help on queries" onClick={() => setOpened(!opened)}>
+          <IconHelp size={18} aria-hidden />
+        </ActionIcon>
       </Popover.Target>
       <Popover.Dropdown className={classes.help} aria-label="Help on queries">
-        <Text size="sm" fw={600}>Example queries</Text>
+        <Text size="sm" fw={600}>
+          Example queries
+        </Text>
         <ul className={classes.examples}>
           {EXAMPLES.map(({ query, means }) => (
             <li key={query}>
@@ -110,7 +140,10 @@ function Help({ onUse }: { onUse: (query: string) => void }) {
             </li>
           ))}
         </ul>
-        <Text size="xs" c="dimmed">Words without an operator are parts of host names. and binds tighter than or, and parentheses group. host, version, policy, tag, os, site, health and progress are short names of fields. Inside "quotes" * is not a wildcard.</Text>
+        <Text size="xs" c="dimmed">
+          Words without an operator are parts of host names. and binds tighter than or, and parentheses group. host, version, policy, tag, os, site, health and
+          progress are short names of fields. Inside "quotes" * is not a wildcard.
+        </Text>
       </Popover.Dropdown>
     </Popover>
   );

@@ -1,5 +1,5 @@
-import { Button, Tooltip, type ButtonProps } from "@mantine/core";
-import { useId, type ButtonHTMLAttributes } from "react";
+import { Button, type ButtonProps, Tooltip } from "@mantine/core";
+import { type ButtonHTMLAttributes, useId } from "react";
 
 type Props = Omit<ButtonProps & ButtonHTMLAttributes<HTMLButtonElement>, "disabled"> & {
   /** Why the button is disabled; null if it is enabled. */
@@ -25,7 +25,11 @@ export function ReasonButton({ reason, onClick, children, ...rest }: Props) {
           {children}
         </Button>
       </Tooltip>
-      {reason ? <span id={id} className="sr-only">{reason}</span> : null}
+      {reason ? (
+        <span id={id} className="sr-only">
+          {reason}
+        </span>
+      ) : null}
     </>
   );
 }

@@ -1,10 +1,11 @@
 /** Asks before hosts go back to their earlier version, and shows how many can. */
-import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
+
 import { IconArrowRight } from "@tabler/icons-react";
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { rollbackPreviewQuery } from "~/api/queries";
 import { startRollback } from "~/api/upgrade";
-import { countOf, isMatching, selectionOf, typedFor, type Chosen } from "~/util/chosen";
+import { type Chosen, countOf, isMatching, selectionOf, typedFor } from "~/util/chosen";
 import { hostOf } from "~/util/facts";
 import { isOwned, showsOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { confirmText, limit, whyNotGoBack } from "~/util/rollback";
@@ -12,8 +13,8 @@ import { plural } from "~/util/words";
 import { useOrdered } from "./agents/useOrdered";
 import { Dialog } from "./base/Dialog";
 import { OrderPreview } from "./OrderPreview";
-import { TakeOver } from "./TakeOver";
 import classes from "./OrderPreview.module.css";
+import { TakeOver } from "./TakeOver";
 
 interface Props {
   /** Agents, or all that match a query. */
@@ -35,8 +36,15 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
   const host = !isMatching(chosen) && chosen.length === 1 ? hostOf(chosen[0]!) : undefined;
   const start = useMutation({
     // Only agents that the preview showed as rolled back. Of all matching agents, the server refuses the others.
-    mutationFn: () => startRollback(matching ?? current!.items.filter((i) => i.will).map((i) => i.agent_id), { takeOver: takeOverOf(owner), forward: forward || undefined }),
-    onSuccess: (ids) => ordered(confirmText(current, countOf(chosen), forward).replace(/^Roll back/, "Rolling back").replace(/^Move/, "Moving"), ids[0]),
+    mutationFn: () =>
+      startRollback(matching ?? current!.items.filter((i) => i.will).map((i) => i.agent_id), { takeOver: takeOverOf(owner), forward: forward || undefined }),
+    onSuccess: (ids) =>
+      ordered(
+        confirmText(current, countOf(chosen), forward)
+          .replace(/^Roll back/, "Rolling back")
+          .replace(/^Move/, "Moving"),
+        ids[0],
+      ),
   });
   const owned = isOwned(start.error) || showsOwned(preview.data);
   const first = host ? preview.data?.items[0] : undefined;
@@ -53,10 +61,27 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
       onConfirm={() => start.mutate()}
       onClose={onClose}
     >
-      <p>{host ? "The host goes back to its earlier version." : "Each host goes back to its earlier version."}{forward ? " A host that was rolled back goes forward to the version that it has left." : ""} An upgrade that is being watched is undone.</p>
-      {first?.will ? <p className={`mono ${classes.versions}`}>{first.version}<IconArrowRight size={13} aria-label="to" />{first.to} <span>(possible {limit(first.valid_until)})</span></p> : null}
-      <OrderPreview byQuery={!!matching} preview={preview.data} error={preview.error} stale={!current} does={forward ? "be moved" : "be rolled back"}
-        offered={(offered.data?.causes ?? []).filter((c) => c.code === "forward")} taken={{ forward }} onTake={(_, on) => setForward(on)} />
+      <p>
+        {host ? "The host goes back to its earlier version." : "Each host goes back to its earlier version."}
+        {forward ? " A host that was rolled back goes forward to the version that it has left." : ""} An upgrade that is being watched is undone.
+      </p>
+      {first?.will ? (
+        <p className={`mono ${classes.versions}`}>
+          {first.version}
+          <IconArrowRight size={13} aria-label="to" />
+          {first.to} <span>(possible {limit(first.valid_until)})</span>
+        </p>
+      ) : null}
+      <OrderPreview
+        byQuery={!!matching}
+        preview={preview.data}
+        error={preview.error}
+        stale={!current}
+        does={forward ? "be moved" : "be rolled back"}
+        offered={(offered.data?.causes ?? []).filter((c) => c.code === "forward")}
+        taken={{ forward }}
+        onTake={(_, on) => setForward(on)}
+      />
       <TakeOver error={start.error} owned={owned} typed={owner} onType={setOwner} />
     </Dialog>
   );

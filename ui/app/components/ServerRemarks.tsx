@@ -6,5 +6,9 @@ import { Callout } from "./Callout";
 /** What an operator should know about the servers, such as that two minor versions run. Mostly there is nothing. */
 export function ServerRemarks() {
   const { data } = useQuery(serversQuery);
-  return data?.remarks.map((text) => <Callout key={text} kind="warning">{sentence(text)}</Callout>);
+  return data?.remarks.map((text) => (
+    <Callout key={text} kind="warning">
+      {sentence(text)}
+    </Callout>
+  ));
 }

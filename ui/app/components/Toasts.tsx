@@ -1,6 +1,6 @@
 import { ActionIcon, Group, Paper, Text } from "@mantine/core";
 import { IconAlertTriangle, IconCircleCheck, IconX } from "@tabler/icons-react";
-import { createContext, useCallback, useContext, useRef, useState, type ReactNode } from "react";
+import { createContext, type ReactNode, useCallback, useContext, useRef, useState } from "react";
 import classes from "./Toasts.module.css";
 
 /** Long enough to read a line and follow its link. An error stays until it is closed. */
@@ -25,11 +25,14 @@ export function Toasts({ children }: { children: ReactNode }) {
   const [shown, setShown] = useState<(Toast & { id: number })[]>([]);
   const nextId = useRef(1);
   const remove = useCallback((id: number) => setShown((all) => all.filter((t) => t.id !== id)), []);
-  const show = useCallback((toast: Toast) => {
-    const id = nextId.current++;
-    setShown((all) => [...all.slice(1 - MOST), { ...toast, id }]);
-    if (toast.kind === "done") setTimeout(() => remove(id), SHOWN_MS);
-  }, [remove]);
+  const show = useCallback(
+    (toast: Toast) => {
+      const id = nextId.current++;
+      setShown((all) => [...all.slice(1 - MOST), { ...toast, id }]);
+      if (toast.kind === "done") setTimeout(() => remove(id), SHOWN_MS);
+    },
+    [remove],
+  );
 
   return (
     <Context value={show}>
@@ -40,8 +43,14 @@ export function Toasts({ children }: { children: ReactNode }) {
             <Group wrap="nowrap" align="flex-start" gap="sm">
               {toast.kind === "done" ? <IconCircleCheck size={20} aria-hidden /> : <IconAlertTriangle size={20} aria-hidden />}
               <div className={classes.text}>
-                <Text size="sm" fw={600}>{toast.title}</Text>
-                {toast.body ? <Text size="sm" component="div">{toast.body}</Text> : null}
+                <Text size="sm" fw={600}>
+                  {toast.title}
+                </Text>
+                {toast.body ? (
+                  <Text size="sm" component="div">
+                    {toast.body}
+                  </Text>
+                ) : null}
               </div>
               <ActionIcon variant="subtle" color="gray" size="sm" aria-label="Close message" onClick={() => remove(toast.id)}>
                 <IconX size={14} aria-hidden />

@@ -1,19 +1,32 @@
 /** The bar above every page: where you are, search, whether changes arrive live, colours and account. */
 import { ActionIcon, Menu, Tooltip, UnstyledButton, useMantineColorScheme } from "@mantine/core";
+import {
+  IconCheck,
+  IconChevronRight,
+  IconDeviceDesktop,
+  IconKey,
+  IconLogout,
+  IconMenu2,
+  IconMoon,
+  IconServer,
+  IconSun,
+  IconUserCircle,
+} from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { IconCheck, IconChevronRight, IconDeviceDesktop, IconKey, IconLogout, IconMenu2, IconMoon, IconServer, IconSun, IconUserCircle } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import { call } from "~/api/client";
 import { serverQuery, sessionQuery } from "~/api/queries";
 import { useTrail } from "~/hooks/useCrumbs";
-import { useStreamState, type StreamState } from "~/hooks/useEvents";
+import { type StreamState, useStreamState } from "~/hooks/useEvents";
 import classes from "./TopBar.module.css";
 
 export function TopBar({ onMenu, children }: { onMenu: () => void; children?: ReactNode }) {
   return (
     <header className={classes.bar}>
-      <ActionIcon className={classes.menu} size="lg" aria-label="Pages" onClick={onMenu}><IconMenu2 size={18} aria-hidden /></ActionIcon>
+      <ActionIcon className={classes.menu} size="lg" aria-label="Pages" onClick={onMenu}>
+        <IconMenu2 size={18} aria-hidden />
+      </ActionIcon>
       <Crumbs />
       <div className={classes.tools}>
         {children}
@@ -30,7 +43,12 @@ function Crumbs() {
   return (
     <nav className={classes.crumbs} aria-label="Breadcrumbs">
       <ol>
-        {crumbs.map((c) => <li key={c.to}><Link to={c.to}>{c.label}</Link><IconChevronRight size={12} aria-hidden /></li>)}
+        {crumbs.map((c) => (
+          <li key={c.to}>
+            <Link to={c.to}>{c.label}</Link>
+            <IconChevronRight size={12} aria-hidden />
+          </li>
+        ))}
         <li aria-current="page">{name}</li>
       </ol>
     </nav>
@@ -48,7 +66,10 @@ function Live() {
   const { label, hint } = liveWords[state];
   return (
     <Tooltip label={hint}>
-      <span className={classes.live} data-state={state} role="status" tabIndex={0}><span className={classes.dot} aria-hidden /><span className={classes.liveWord}>{label}</span></span>
+      <span className={classes.live} data-state={state} role="status" tabIndex={0}>
+        <span className={classes.dot} aria-hidden />
+        <span className={classes.liveWord}>{label}</span>
+      </span>
     </Tooltip>
   );
 }
@@ -65,11 +86,18 @@ function SchemeMenu() {
   return (
     <Menu position="bottom-end" width={190}>
       <Menu.Target>
-        <ActionIcon size="lg" aria-label={`Colours: ${colorScheme}`}><Current size={18} stroke={1.6} aria-hidden /></ActionIcon>
+        <ActionIcon size="lg" aria-label={`Colours: ${colorScheme}`}>
+          <Current size={18} stroke={1.6} aria-hidden />
+        </ActionIcon>
       </Menu.Target>
       <Menu.Dropdown>
         {schemes.map(({ value, label, Icon }) => (
-          <Menu.Item key={value} leftSection={<Icon size={16} aria-hidden />} rightSection={colorScheme === value ? <IconCheck size={14} aria-label="chosen" /> : null} onClick={() => setColorScheme(value)}>
+          <Menu.Item
+            key={value}
+            leftSection={<Icon size={16} aria-hidden />}
+            rightSection={colorScheme === value ? <IconCheck size={14} aria-label="chosen" /> : null}
+            onClick={() => setColorScheme(value)}
+          >
             {label}
           </Menu.Item>
         ))}
@@ -99,10 +127,24 @@ function UserMenu() {
         </UnstyledButton>
       </Menu.Target>
       <Menu.Dropdown>
-        <Menu.Label>Logged in as {session?.name ?? "…"}{server ? <><br />Server {server.version}</> : null}</Menu.Label>
-        <Menu.Item component={Link} to="/admin-keys" leftSection={<IconKey size={16} aria-hidden />}>Admin keys</Menu.Item>
-        <Menu.Item component={Link} to="/servers" leftSection={<IconServer size={16} aria-hidden />}>Servers</Menu.Item>
-        <Menu.Item leftSection={<IconLogout size={16} aria-hidden />} disabled={logOut.isPending} onClick={() => logOut.mutate()}>Log out</Menu.Item>
+        <Menu.Label>
+          Logged in as {session?.name ?? "…"}
+          {server ? (
+            <>
+              <br />
+              Server {server.version}
+            </>
+          ) : null}
+        </Menu.Label>
+        <Menu.Item component={Link} to="/admin-keys" leftSection={<IconKey size={16} aria-hidden />}>
+          Admin keys
+        </Menu.Item>
+        <Menu.Item component={Link} to="/servers" leftSection={<IconServer size={16} aria-hidden />}>
+          Servers
+        </Menu.Item>
+        <Menu.Item leftSection={<IconLogout size={16} aria-hidden />} disabled={logOut.isPending} onClick={() => logOut.mutate()}>
+          Log out
+        </Menu.Item>
       </Menu.Dropdown>
     </Menu>
   );

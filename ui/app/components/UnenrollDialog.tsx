@@ -4,7 +4,7 @@ import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { unenrollPreviewQuery } from "~/api/queries";
 import { startUnenroll } from "~/api/upgrade";
-import { countOf, isMatching, selectionOf, typedFor, type Chosen } from "~/util/chosen";
+import { type Chosen, countOf, isMatching, selectionOf, typedFor } from "~/util/chosen";
 import { hostOf } from "~/util/facts";
 import { isOverLimit, overLimitOf } from "~/util/removalLimit";
 import { confirmText, doneText, whyNotLeave } from "~/util/unenroll";
@@ -35,7 +35,8 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
   const host = !isMatching(chosen) && chosen.length === 1 ? hostOf(chosen[0]!) : undefined;
   const unenroll = useMutation({
     // Only agents that the preview showed as unenrolled. Of all matching agents, the server refuses the others.
-    mutationFn: (why: string) => startUnenroll(isMatching(chosen) ? chosen : fresh!.items.filter((i) => i.will).map((i) => i.agent_id), { revoke, force, overLimit: overLimitOf(why) }),
+    mutationFn: (why: string) =>
+      startUnenroll(isMatching(chosen) ? chosen : fresh!.items.filter((i) => i.will).map((i) => i.agent_id), { revoke, force, overLimit: overLimitOf(why) }),
     onSuccess: () => ordered(doneText(fresh, count, revoke, host)),
   });
   // The reason stays on the screen while another preview is read.
@@ -55,13 +56,30 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
       onClose={onClose}
     >
       <Stack gap="sm">
-        <span>{one ? "Its agent stops" : "Their agents stop"} checking in and {one ? "is" : "are"} not upgraded any more. {one ? "It stays" : "They stay"} installed and can be enrolled again.</span>
-        <Checkbox checked={revoke} onChange={(e) => setRevoke(e.currentTarget.checked)} label={one ? "Revoke its key at once" : "Revoke their keys at once"}
-          description="For hosts that are lost or no longer trusted: the key stops working now, without an acknowledgement of the agent." />
+        <span>
+          {one ? "Its agent stops" : "Their agents stop"} checking in and {one ? "is" : "are"} not upgraded any more. {one ? "It stays" : "They stay"} installed
+          and can be enrolled again.
+        </span>
+        <Checkbox
+          checked={revoke}
+          onChange={(e) => setRevoke(e.currentTarget.checked)}
+          label={one ? "Revoke its key at once" : "Revoke their keys at once"}
+          description="For hosts that are lost or no longer trusted: the key stops working now, without an acknowledgement of the agent."
+        />
       </Stack>
-      {preview.data?.refused ? <Callout kind="warning">These are more hosts than may be taken away within an hour. Give a reason if all of them are meant.</Callout> : null}
-      <OrderPreview byQuery={isMatching(chosen)} preview={preview.data} error={preview.error} stale={preview.isPlaceholderData} does="be unenrolled"
-        offered={offered.data?.causes?.filter((c) => c.choice === "force")} taken={{ force }} onTake={(_, on) => setForce(on)} />
+      {preview.data?.refused ? (
+        <Callout kind="warning">These are more hosts than may be taken away within an hour. Give a reason if all of them are meant.</Callout>
+      ) : null}
+      <OrderPreview
+        byQuery={isMatching(chosen)}
+        preview={preview.data}
+        error={preview.error}
+        stale={preview.isPlaceholderData}
+        does="be unenrolled"
+        offered={offered.data?.causes?.filter((c) => c.choice === "force")}
+        taken={{ force }}
+        onTake={(_, on) => setForce(on)}
+      />
     </Dialog>
   );
 }

@@ -5,7 +5,7 @@ import { agentsPageQuery, agentTotalQuery } from "~/api/agents";
 import { ApiError } from "~/api/client";
 import type { AgentList } from "~/api/types";
 import { kueryOf, textQuery } from "~/util/agentsQuery";
-import { SORT_FIELDS, type AgentsSearch } from "~/util/search";
+import { type AgentsSearch, SORT_FIELDS } from "~/util/search";
 
 export function useAgentsPage(search: AgentsSearch) {
   const kuery = kueryOf(search);

@@ -1,4 +1,4 @@
-import { useMutation, useQueryClient, type QueryKey } from "@tanstack/react-query";
+import { type QueryKey, useMutation, useQueryClient } from "@tanstack/react-query";
 import { useToast } from "~/components/Toasts";
 
 interface Change<I, T> {

@@ -1,5 +1,5 @@
 /** The breadcrumbs in the top bar, which each page's head sets. */
-import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
+import { createContext, type ReactNode, useContext, useEffect, useState } from "react";
 
 export interface Crumb {
   label: string;
@@ -16,7 +16,11 @@ const Setter = createContext<(trail: Trail) => void>(() => {});
 
 export function CrumbsProvider({ children }: { children: ReactNode }) {
   const [trail, setTrail] = useState<Trail>({ name: "", crumbs: [] });
-  return <Setter value={setTrail}><Value value={trail}>{children}</Value></Setter>;
+  return (
+    <Setter value={setTrail}>
+      <Value value={trail}>{children}</Value>
+    </Setter>
+  );
 }
 
 export const useTrail = (): Trail => useContext(Value);

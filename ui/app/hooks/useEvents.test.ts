@@ -1,4 +1,4 @@
-import { QueryClient, QueryObserver, type QueryKey } from "@tanstack/react-query";
+import { QueryClient, type QueryKey, QueryObserver } from "@tanstack/react-query";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { keys } from "~/api/queries";
 import type { AgentList, FleetEvent } from "~/api/types";
@@ -34,18 +34,25 @@ function follow() {
   const client = new QueryClient();
   const streams: Stream[] = [];
   const states: string[] = [];
-  const stop = followEvents(client, (s) => states.push(s), (url) => {
-    const s = new Stream(url);
-    streams.push(s);
-    return s as unknown as EventSource;
-  });
+  const stop = followEvents(
+    client,
+    (s) => states.push(s),
+    (url) => {
+      const s = new Stream(url);
+      streams.push(s);
+      return s as unknown as EventSource;
+    },
+  );
   return { client, streams, states, stop };
 }
 
 const PAGE = [...keys.agentPages, {}];
 
 const upgrade = (seq: number, percent: number): FleetEvent => ({
-  seq, at: "2026-01-02T12:00:00Z", type: "agent.upgrade", subject: "id-of-web-01",
+  seq,
+  at: "2026-01-02T12:00:00Z",
+  type: "agent.upgrade",
+  subject: "id-of-web-01",
   data: { agent: agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: percent }) }) },
 });
 
@@ -67,7 +74,13 @@ test("a change reaches the list within a fifth of a second, without reading the 
 test("a list that was read before an event and arrives after it does not undo it", async () => {
   const { client, streams, stop } = follow();
   let arrive: (list: AgentList) => void = () => {};
-  const reading = client.fetchQuery({ queryKey: PAGE, queryFn: () => new Promise<AgentList>((r) => { arrive = r; }) });
+  const reading = client.fetchQuery({
+    queryKey: PAGE,
+    queryFn: () =>
+      new Promise<AgentList>((r) => {
+        arrive = r;
+      }),
+  });
   await vi.advanceTimersByTimeAsync(0);
   streams[0]!.say(upgrade(1, 42));
   await vi.advanceTimersByTimeAsync(PATCH_EVERY_MS);
@@ -195,7 +208,13 @@ test("a page that was being read when an event arrived is read once more, since 
   const { client, streams, stop } = follow();
   const key = keys.grid("r");
   const answers: ((grid: string) => void)[] = [];
-  const watch = new QueryObserver(client, { queryKey: key, queryFn: () => new Promise<string>((r) => { answers.push(r); }) }).subscribe(() => {});
+  const watch = new QueryObserver(client, {
+    queryKey: key,
+    queryFn: () =>
+      new Promise<string>((r) => {
+        answers.push(r);
+      }),
+  }).subscribe(() => {});
   await vi.advanceTimersByTimeAsync(0);
   streams[0]!.say({ seq: 1, at: "2026-01-02T12:00:00Z", type: "agent.upgrade_completed", subject: "a", data: { rollout_id: "r" } });
   await vi.advanceTimersByTimeAsync(SLOW_EVERY_MS);

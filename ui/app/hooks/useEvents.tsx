@@ -1,6 +1,6 @@
 /** The one event stream of the page, and the caches that it keeps fresh. */
-import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
-import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
+import { type QueryClient, type QueryKey, useQueryClient } from "@tanstack/react-query";
+import { createContext, type ReactNode, useContext, useEffect, useState } from "react";
 import { eventTypes } from "~/api/__generated__/planSchema";
 import { effectsOf, freshOf, patchFound } from "~/api/events";
 import { keys } from "~/api/queries";
@@ -34,11 +34,7 @@ export function useStreamState(): StreamState {
 }
 
 /** followEvents keeps a stream open until the returned function is called. */
-export function followEvents(
-  client: QueryClient,
-  onState: (state: StreamState) => void,
-  open: (url: string) => EventSource,
-): () => void {
+export function followEvents(client: QueryClient, onState: (state: StreamState) => void, open: (url: string) => EventSource): () => void {
   const updates = new Updates(client);
   let source: EventSource | null = null;
   let lastSeq = 0;
@@ -173,7 +169,10 @@ class Reader {
   private stale = new Set<string>();
   private timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(private client: QueryClient, private everyMs: number) {}
+  constructor(
+    private client: QueryClient,
+    private everyMs: number,
+  ) {}
 
   add(key: QueryKey): void {
     this.stale.add(JSON.stringify(key));

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { facetsQuery } from "~/api/agents";
 import type { Facet } from "~/api/types";
 import { kueryOf } from "~/util/agentsQuery";
-import { FACETS, type AgentsSearch, type FacetField } from "~/util/search";
+import { type AgentsSearch, FACETS, type FacetField } from "~/util/search";
 
 export type FacetCounts = Partial<Record<FacetField, Facet>>;
 

@@ -8,10 +8,13 @@ import { useEffect, useState } from "react";
 export function useReturnFocus(): void {
   // During render, before the dialog takes the focus.
   const [opener] = useState(() => openerOf(document.activeElement));
-  useEffect(() => () => {
-    const target = opener?.isConnected ? opener : document.getElementById("main");
-    target?.focus({ preventScroll: true });
-  }, [opener]);
+  useEffect(
+    () => () => {
+      const target = opener?.isConnected ? opener : document.getElementById("main");
+      target?.focus({ preventScroll: true });
+    },
+    [opener],
+  );
 }
 
 /** A menu closes when an item is chosen; the button that opened it stays. */

@@ -2,7 +2,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import { SETUP, WORK } from "~/pages/nav";
-import { intentOf, PREFIX_MS, type Intent, type Press } from "~/util/shortcuts";
+import { type Intent, intentOf, PREFIX_MS, type Press } from "~/util/shortcuts";
 
 const PAGES = [...WORK, ...SETUP];
 const FIELDS = "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable=true]";
@@ -19,16 +19,20 @@ export function useShortcuts({ onPalette, onHelp }: Handlers): void {
   const navigate = useNavigate();
   const act = (intent: Intent) => {
     switch (intent.kind) {
-      case "palette": return onPalette();
-      case "help": return onHelp();
+      case "palette":
+        return onPalette();
+      case "help":
+        return onHelp();
       case "search": {
         const field = document.querySelector<HTMLInputElement>(SEARCH);
         if (!field) return onPalette();
         field.focus();
         return field.select();
       }
-      case "go": return void navigate({ to: intent.to });
-      case "row": return void window.dispatchEvent(new CustomEvent("muster:row", { detail: intent.key }));
+      case "go":
+        return void navigate({ to: intent.to });
+      case "row":
+        return void window.dispatchEvent(new CustomEvent("muster:row", { detail: intent.key }));
     }
   };
   const latest = useRef(act);
@@ -39,7 +43,7 @@ export function useShortcuts({ onPalette, onHelp }: Handlers): void {
   useEffect(() => {
     let prefixedAt = -Infinity;
     const listen = (event: KeyboardEvent) => {
-      if (event.defaultPrevented || event.isComposing || event.repeat && event.key !== "j" && event.key !== "k") return;
+      if (event.defaultPrevented || event.isComposing || (event.repeat && event.key !== "j" && event.key !== "k")) return;
       const intent = intentOf(pressOf(event), event.timeStamp - prefixedAt < PREFIX_MS, PAGES);
       prefixedAt = intent?.kind === "prefix" ? event.timeStamp : -Infinity;
       if (!intent || intent.kind === "prefix") return;
@@ -54,7 +58,10 @@ export function useShortcuts({ onPalette, onHelp }: Handlers): void {
 function pressOf(event: KeyboardEvent): Press {
   const target = event.target instanceof Element ? event.target : null;
   return {
-    key: event.key, ctrl: event.ctrlKey, meta: event.metaKey, alt: event.altKey,
+    key: event.key,
+    ctrl: event.ctrlKey,
+    meta: event.metaKey,
+    alt: event.altKey,
     typing: target?.closest(FIELDS) != null,
     inside: target?.closest(LAYERS) != null,
   };

@@ -8,14 +8,36 @@ const page = pages();
 const text = () => document.body.textContent!;
 
 const action = (change: Partial<ActionStatus> = {}): ActionStatus => ({
-  actionId: "x1", type: "UPGRADE", status: "IN_PROGRESS", outcome: "IN_PROGRESS", version: "2.4.1", creationTime: "2026-01-02T09:00:00Z", created_by: "ann",
-  nbAgentsActioned: 10, nbAgentsActionCreated: 10, nbAgentsAck: 10, nbAgentsFailed: 0, nbAgentsDone: 0, hasRolloutPeriod: false, latestErrors: [],
-  progress: { watching: 8, committed: 2 }, commands: [{ name: "cancel", allowed: true }], ...change,
+  actionId: "x1",
+  type: "UPGRADE",
+  status: "IN_PROGRESS",
+  outcome: "IN_PROGRESS",
+  version: "2.4.1",
+  creationTime: "2026-01-02T09:00:00Z",
+  created_by: "ann",
+  nbAgentsActioned: 10,
+  nbAgentsActionCreated: 10,
+  nbAgentsAck: 10,
+  nbAgentsFailed: 0,
+  nbAgentsDone: 0,
+  hasRolloutPeriod: false,
+  latestErrors: [],
+  progress: { watching: 8, committed: 2 },
+  commands: [{ name: "cancel", allowed: true }],
+  ...change,
 });
 
 async function show(path: string, ...items: ActionStatus[]): Promise<void> {
   page.answers["/api/fleet/agents/action_status"] = { items };
-  page.answers["/api/v1/actions/x1/agents"] = { items: [{ agentId: "a1", hostname: "web-01", state: "failed", reason: { code: "x", text: "disk full" } }, { agentId: "a2", state: "stopped", text: "Another order has replaced it." }], total: 2, page: 1, perPage: 25 };
+  page.answers["/api/v1/actions/x1/agents"] = {
+    items: [
+      { agentId: "a1", hostname: "web-01", state: "failed", reason: { code: "x", text: "disk full" } },
+      { agentId: "a2", state: "stopped", text: "Another order has replaced it." },
+    ],
+    total: 2,
+    page: 1,
+    perPage: 25,
+  };
   page.answers["/api/fleet/agent_policies"] = { items: [], total: 0, page: 1, perPage: 1000 };
   await page.open(path, "Activity");
 }

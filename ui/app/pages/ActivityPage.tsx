@@ -1,17 +1,18 @@
 /** What was ordered of hosts, by whom, and how far it is. */
 import { Button } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconHistory } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useState } from "react";
 import { ACTIONS_PER_PAGE, actionQuery, actionsQuery } from "~/api/actions";
 import type { ActionStatus } from "~/api/types";
 import { ActionDetails } from "~/components/activity/ActionDetails";
+import classes from "~/components/activity/Activity.module.css";
 import { CancelDialog } from "~/components/activity/CancelDialog";
 import { Filters } from "~/components/activity/Filters";
 import { Parts } from "~/components/activity/Parts";
 import { Badge } from "~/components/base/Badge";
-import { DataTable, type Column } from "~/components/base/DataTable";
+import { type Column, DataTable } from "~/components/base/DataTable";
 import { Empty, Line, LoadError, Loading, PageHead, Section } from "~/components/base/Page";
 import { Ago, When } from "~/components/base/Time";
 import { useClock } from "~/components/Now";
@@ -21,7 +22,6 @@ import { usePolicyName } from "~/hooks/useAgents";
 import { actionTitle, isScheduled, orderedBy, outcomeLook } from "~/util/action";
 import type { ActivitySearch } from "~/util/activitySearch";
 import { compact } from "~/util/searchParts";
-import classes from "~/components/activity/Activity.module.css";
 
 const route = getRouteApi("/shell/activity");
 
@@ -50,8 +50,17 @@ export function ActivityPage() {
     { id: "commands", header: "Commands", quiet: true, width: "96px", align: "end", cell: (a) => <Cancel action={a} onCancel={() => setCancelling(a)} /> },
   ];
   const list = (label: string, of: readonly ActionStatus[]) => (
-    <DataTable label={label} columns={columns} rows={of} rowId={(a) => a.actionId} rowName={(a) => actionTitle(a, policyName)} density="comfortable"
-      busy={actions.isFetching && actions.isPlaceholderData} openRow={openRow} expanded={(a) => <ActionDetails action={a} search={search} onShow={show} />} />
+    <DataTable
+      label={label}
+      columns={columns}
+      rows={of}
+      rowId={(a) => a.actionId}
+      rowName={(a) => actionTitle(a, policyName)}
+      density="comfortable"
+      busy={actions.isFetching && actions.isPlaceholderData}
+      openRow={openRow}
+      expanded={(a) => <ActionDetails action={a} search={search} onShow={show} />}
+    />
   );
   return (
     <>
@@ -61,14 +70,32 @@ export function ActivityPage() {
       {actions.isPending ? <Loading rows={8} /> : null}
       {actions.isSuccess && rows.length === 0 ? (
         <Empty icon={<IconHistory size={36} stroke={1.5} aria-hidden />} title={filtered ? "No action matches" : "Nothing was ordered yet"}>
-          {filtered ? <Button variant="default" onClick={() => change({ type: undefined, by: undefined, outcome: undefined })}>Clear the filters</Button>
-            : <>Upgrades, rollbacks and other orders appear here with their progress. <TextLink to="/agents" inherit underline="always">Choose hosts to upgrade</TextLink></>}
+          {filtered ? (
+            <Button variant="default" onClick={() => change({ type: undefined, by: undefined, outcome: undefined })}>
+              Clear the filters
+            </Button>
+          ) : (
+            <>
+              Upgrades, rollbacks and other orders appear here with their progress.{" "}
+              <TextLink to="/agents" inherit underline="always">
+                Choose hosts to upgrade
+              </TextLink>
+            </>
+          )}
         </Empty>
       ) : null}
       {elsewhere && linked.isError ? <LoadError what="The action of the link" error={linked.error} onRetry={() => void linked.refetch()} /> : null}
-      {elsewhere && linked.data ? <Section title="The action of the link" plain flush>{list("The action of the link", [linked.data])}</Section> : null}
+      {elsewhere && linked.data ? (
+        <Section title="The action of the link" plain flush>
+          {list("The action of the link", [linked.data])}
+        </Section>
+      ) : null}
       {rows.length > 0 ? list("Actions", rows) : null}
-      <Pages page={search.page ?? 1} more={rows.length === ACTIONS_PER_PAGE} onPage={(page) => void navigate({ search: (old) => compact({ ...old, ...closed, page: page > 1 ? page : undefined }) })} />
+      <Pages
+        page={search.page ?? 1}
+        more={rows.length === ACTIONS_PER_PAGE}
+        onPage={(page) => void navigate({ search: (old) => compact({ ...old, ...closed, page: page > 1 ? page : undefined }) })}
+      />
       {cancelling ? <CancelDialog action={cancelling} onClose={() => setCancelling(null)} /> : null}
     </>
   );
@@ -84,9 +111,22 @@ function What({ action: a, policyName }: { action: ActionStatus; policyName: (id
         <Line>
           {[
             by ? `by ${by}` : null,
-            a.rollout ? <>rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: a.rollout.id }} inherit underline="always">{a.rollout.name}</TextLink></> : null,
+            a.rollout ? (
+              <>
+                rollout{" "}
+                <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: a.rollout.id }} inherit underline="always">
+                  {a.rollout.name}
+                </TextLink>
+              </>
+            ) : null,
             a.is_automatic ? "automatic, by the policy" : null,
-            isScheduled(a, now) ? <>begins <Ago at={a.startTime} /></> : a.hasRolloutPeriod ? "spread over a period" : null,
+            isScheduled(a, now) ? (
+              <>
+                begins <Ago at={a.startTime} />
+              </>
+            ) : a.hasRolloutPeriod ? (
+              "spread over a period"
+            ) : null,
           ]}
         </Line>
       </span>
@@ -103,7 +143,18 @@ function Outcome({ action }: { action: ActionStatus }) {
 function Cancel({ action: a, onCancel }: { action: ActionStatus; onCancel: () => void }) {
   const cancel = a.commands?.find((c) => c.name === "cancel");
   if (!cancel || (!cancel.allowed && (a.outcome !== "IN_PROGRESS" || !a.progress))) return null;
-  return <ReasonButton size="compact-sm" variant="outline" color="red" reason={cancel.allowed ? null : cancel.reason ?? "It cannot be cancelled now."} aria-label={`Cancel ${actionTitle(a)}`} onClick={onCancel}>Cancel…</ReasonButton>;
+  return (
+    <ReasonButton
+      size="compact-sm"
+      variant="outline"
+      color="red"
+      reason={cancel.allowed ? null : (cancel.reason ?? "It cannot be cancelled now.")}
+      aria-label={`Cancel ${actionTitle(a)}`}
+      onClick={onCancel}
+    >
+      Cancel…
+    </ReasonButton>
+  );
 }
 
 function Pages({ page, more, onPage }: { page: number; more: boolean; onPage: (page: number) => void }) {
@@ -112,8 +163,12 @@ function Pages({ page, more, onPage }: { page: number; more: boolean; onPage: (p
     <nav className={classes.pages} aria-label="Pages of actions">
       <span>Page {page.toLocaleString()}</span>
       <span className={classes.buttons}>
-        <Button variant="default" disabled={page === 1} onClick={() => onPage(page - 1)}>Newer</Button>
-        <Button variant="default" disabled={!more} onClick={() => onPage(page + 1)}>Older</Button>
+        <Button variant="default" disabled={page === 1} onClick={() => onPage(page - 1)}>
+          Newer
+        </Button>
+        <Button variant="default" disabled={!more} onClick={() => onPage(page + 1)}>
+          Older
+        </Button>
       </span>
     </nav>
   );

@@ -13,7 +13,8 @@ const row = (name: string) => document.querySelector(`tr[aria-label='${name}']`)
 const COMMANDS = [
   { name: "upgrade", allowed: true, primary: true },
   { name: "rollback", allowed: false, danger: true, reason: "It has kept no version." },
-  { name: "diagnostics", allowed: true }, { name: "tag", allowed: true },
+  { name: "diagnostics", allowed: true },
+  { name: "tag", allowed: true },
 ];
 
 async function show(change: Partial<Agent> = {}, timeline: TimelineEntry[] = [], path = "/agents/a1"): Promise<void> {
@@ -26,15 +27,28 @@ async function show(change: Partial<Agent> = {}, timeline: TimelineEntry[] = [],
 }
 
 const upgrade: TimelineEntry = {
-  id: "e1", at: "2026-01-02T09:00:00Z", ended_at: "2026-01-02T09:10:00Z", kind: "upgrade", from: "1.0.0", to: "1.1.0", state: "rolled_back", by: "ann",
-  rollout: { id: "r1", name: "Spring" }, reason: { code: "crash_loop", text: "it crashed 3 times" },
-  phases: [{ state: "sent", at: "2026-01-02T09:00:00Z" }, { state: "watching", at: "2026-01-02T09:01:00Z" }, { state: "rolled_back", at: "2026-01-02T09:10:00Z" }],
+  id: "e1",
+  at: "2026-01-02T09:00:00Z",
+  ended_at: "2026-01-02T09:10:00Z",
+  kind: "upgrade",
+  from: "1.0.0",
+  to: "1.1.0",
+  state: "rolled_back",
+  by: "ann",
+  rollout: { id: "r1", name: "Spring" },
+  reason: { code: "crash_loop", text: "it crashed 3 times" },
+  phases: [
+    { state: "sent", at: "2026-01-02T09:00:00Z" },
+    { state: "watching", at: "2026-01-02T09:01:00Z" },
+    { state: "rolled_back", at: "2026-01-02T09:10:00Z" },
+  ],
 };
 
 test("the timeline shows who ordered an upgrade, how it ended and why", async () => {
   await show({}, [upgrade]);
   await until(() => text().includes("Rolled back to 1.0.0"), "the entry");
-  for (const shown of ["Upgrade of the agent to 1.1.0", "after 10 min", "by ann with the rollout Spring", "It crashed 3 times."]) expect(text()).toContain(shown);
+  for (const shown of ["Upgrade of the agent to 1.1.0", "after 10 min", "by ann with the rollout Spring", "It crashed 3 times."])
+    expect(text()).toContain(shown);
   await click(button("Upgrade of the agent to 1.1.0"));
   await until(() => document.querySelector("table[aria-label^='Phases']") !== null, "the phases");
   expect(document.querySelector("table[aria-label^='Phases']")!.textContent).toContain("9 min");
@@ -58,7 +72,10 @@ test("a rollback that would go forward says so, and is ordered only if that is c
   const item = { agent_id: "a1", hostname: "web-01", version: "1.0.0" };
   page.answers["/api/v1/rollback_preview"] = { will: 0, wont: 1, items: [{ ...item, will: false }], causes: [cause] };
   page.answers["/api/fleet/agents/a1/rollback"] = { actionId: "action-1" };
-  await show({ rollback: { available: true, version: "1.1.0" }, commands: [{ name: "rollback", allowed: false, danger: true, reason: "It would go forward." }] });
+  await show({
+    rollback: { available: true, version: "1.1.0" },
+    commands: [{ name: "rollback", allowed: false, danger: true, reason: "It would go forward." }],
+  });
   await click(button("More"));
   await until(() => document.querySelector("[role=menuitem]") !== null, "the menu");
   await click(document.querySelector<HTMLElement>("[role=menuitem]")!);
@@ -102,7 +119,12 @@ test("a host of a fleet is upgraded once the fleet is named", async () => {
 
 test("the server's causes are shown, and included, when a host is unenrolled", async () => {
   const managed = { code: "managed", text: "The policy is managed.", count: 1, will: false, choice: "force", sample: ["web-01"] };
-  page.answers["/api/v1/unenroll_preview"] = { will: 0, wont: 1, items: [{ agent_id: "a1", hostname: "web-01", status: "online", will: false, reason: "managed" }], causes: [managed] };
+  page.answers["/api/v1/unenroll_preview"] = {
+    will: 0,
+    wont: 1,
+    items: [{ agent_id: "a1", hostname: "web-01", status: "online", will: false, reason: "managed" }],
+    causes: [managed],
+  };
   await show({ commands: [...COMMANDS, { name: "unenroll", allowed: true, danger: true }] });
   await click(button("More"));
   await until(() => !!button("Unenrol host…"), "the menu");
@@ -137,14 +159,30 @@ test("a component that a rollout holds leads to the rollout", async () => {
 });
 
 test("a component is only ordered to do what the server allows", async () => {
-  await components(component({ commands: [{ name: "upgrade", allowed: true }, { name: "rollback", allowed: false, reason: "It has no other version that its host has kept." }] }));
+  await components(
+    component({
+      commands: [
+        { name: "upgrade", allowed: true },
+        { name: "rollback", allowed: false, reason: "It has no other version that its host has kept." },
+      ],
+    }),
+  );
   await click(button("Commands for web-server"));
   await until(() => text().includes("It has no other version that its host has kept."), "the menu");
-  expect([...document.querySelectorAll("[role=menuitem]")].map((m) => m.textContent)).toEqual(["Upgrade…", "Roll back…Not possible now: It has no other version that its host has kept."]);
+  expect([...document.querySelectorAll("[role=menuitem]")].map((m) => m.textContent)).toEqual([
+    "Upgrade…",
+    "Roll back…Not possible now: It has no other version that its host has kept.",
+  ]);
 });
 
 test("components of other agents have no version, and no commands", async () => {
-  await components({ id: "logs-default", type: "filestream", status: "DEGRADED", message: "slow", units: [{ id: "out", type: "output", status: "FAILED", message: "refused" }] });
+  await components({
+    id: "logs-default",
+    type: "filestream",
+    status: "DEGRADED",
+    message: "slow",
+    units: [{ id: "out", type: "output", status: "FAILED", message: "refused" }],
+  });
   for (const shown of ["filestream", "Degraded", "Slow.", "output out", "Failed", "Refused."]) expect(row("logs-default").textContent).toContain(shown);
   expect(row("logs-default").querySelector("button")).toBeNull();
 });

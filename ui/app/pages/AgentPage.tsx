@@ -17,23 +17,31 @@ import { Versions } from "~/components/agent/Versions";
 import { Why } from "~/components/agent/Why";
 import { HealthBadge } from "~/components/base/Badge";
 import { CommandBar } from "~/components/base/CommandBar";
-import { Callout } from "~/components/Callout";
 import { Empty, Line, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
+import { Callout } from "~/components/Callout";
 import { TextLink } from "~/components/TextLink";
 import { usePolicyName } from "~/hooks/useAgents";
 import type { AgentSearch } from "~/util/agentSearch";
 import { hostOf } from "~/util/facts";
+import { withForward } from "~/util/rollback";
 import { compact } from "~/util/searchParts";
 import { upgradeToShow } from "~/util/upgradeNow";
-import { withForward } from "~/util/rollback";
 import { sentence } from "~/util/words";
 import classes from "./AgentPage.module.css";
 
 const route = getRouteApi("/shell/agents/$agentId");
 const CRUMBS = [{ label: "Agents", to: "/agents" }] as const;
 
-const WORDS = { upgrade: "Upgrade host…", rollback: "Roll back…", forward: "Go forward to the version that was left…", stage: "Stage a version…", diagnostics: "Request diagnostics…", reassign: "Reassign to another policy…", unenroll: "Unenrol host…" };
+const WORDS = {
+  upgrade: "Upgrade host…",
+  rollback: "Roll back…",
+  forward: "Go forward to the version that was left…",
+  stage: "Stage a version…",
+  diagnostics: "Request diagnostics…",
+  reassign: "Reassign to another policy…",
+  unenroll: "Unenrol host…",
+};
 
 export function AgentPage() {
   const { agentId } = route.useParams();
@@ -43,8 +51,15 @@ export function AgentPage() {
   return (
     <>
       <PageHead title="Agent" crumbs={CRUMBS} />
-      {gone ? <Empty title="There is no such agent">It may have been removed. Its id is <span className="mono">{agentId}</span>.</Empty>
-        : query.isError ? <LoadError what="The agent" error={query.error} onRetry={() => void query.refetch()} /> : <Loading rows={8} />}
+      {gone ? (
+        <Empty title="There is no such agent">
+          It may have been removed. Its id is <span className="mono">{agentId}</span>.
+        </Empty>
+      ) : query.isError ? (
+        <LoadError what="The agent" error={query.error} onRetry={() => void query.refetch()} />
+      ) : (
+        <Loading rows={8} />
+      )}
     </>
   );
 }
@@ -60,18 +75,41 @@ function Host({ agent, error, onRetry }: { agent: Agent; error: unknown; onRetry
   const change = (part: AgentSearch) => void navigate({ search: (old) => compact({ ...old, ...part }), replace: true, resetScroll: false });
   return (
     <>
-      <PageHead title={host} crumbs={CRUMBS} docs="agent" badge={agent.health ? <HealthBadge health={agent.health} strong /> : null} sub={<Running agent={agent} />}>
+      <PageHead
+        title={host}
+        crumbs={CRUMBS}
+        docs="agent"
+        badge={agent.health ? <HealthBadge health={agent.health} strong /> : null}
+        sub={<Running agent={agent} />}
+      >
         <CommandBar commands={withForward(agent)} words={WORDS} shown={["rollback"]} onCommand={(c) => setCommand(c.name)} />
       </PageHead>
       {error ? <LoadError what="The newest state of the agent" error={error} onRetry={onRetry} /> : null}
-      {agent.shared ? <Callout kind="error" title={sentence(agent.shared.text)}>{agent.shared.next}</Callout> : null}
+      {agent.shared ? (
+        <Callout kind="error" title={sentence(agent.shared.text)}>
+          {agent.shared.next}
+        </Callout>
+      ) : null}
       {upgrade ? <UpgradeNow agent={agent} progress={upgrade} /> : null}
       <div className={classes.columns}>
         <div className={classes.main}>
-          <Why agentId={agent.id} host={host} components={components} component={search.why} at={search.at} onChange={(c) => change({ why: c.why, at: c.at })} />
+          <Why
+            agentId={agent.id}
+            host={host}
+            components={components}
+            component={search.why}
+            at={search.at}
+            onChange={(c) => change({ why: c.why, at: c.at })}
+          />
           <Components agent={agent} />
-          <Timeline agentId={agent.id} components={components} component={search.component} onComponent={(component) => change({ component, entry: undefined })}
-            open={search.entry} onOpen={(entry) => change({ entry })} />
+          <Timeline
+            agentId={agent.id}
+            components={components}
+            component={search.component}
+            onComponent={(component) => change({ component, entry: undefined })}
+            open={search.entry}
+            onOpen={(entry) => change({ entry })}
+          />
         </div>
         <div className={classes.side}>
           <AgentFacts agent={agent} policy={policyName(agent.policy_id)} />
@@ -92,11 +130,30 @@ function Running({ agent: a }: { agent: Agent }) {
   return (
     <Line>
       {[
-        <>runs <b className="mono">{a.agent.version || "no version yet"}</b></>,
-        wants ? <>wants <b className="mono">{wants}</b></> : null,
-        a.last_healthy_version ? <>last healthy <span className="mono">{a.last_healthy_version}</span></> : null,
-        <>checked in <Ago at={a.last_checkin} /></>,
-        a.rollout ? <>in the rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: a.rollout.id }} inherit underline="always">{a.rollout.name}</TextLink></> : null,
+        <>
+          runs <b className="mono">{a.agent.version || "no version yet"}</b>
+        </>,
+        wants ? (
+          <>
+            wants <b className="mono">{wants}</b>
+          </>
+        ) : null,
+        a.last_healthy_version ? (
+          <>
+            last healthy <span className="mono">{a.last_healthy_version}</span>
+          </>
+        ) : null,
+        <>
+          checked in <Ago at={a.last_checkin} />
+        </>,
+        a.rollout ? (
+          <>
+            in the rollout{" "}
+            <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: a.rollout.id }} inherit underline="always">
+              {a.rollout.name}
+            </TextLink>
+          </>
+        ) : null,
       ]}
     </Line>
   );

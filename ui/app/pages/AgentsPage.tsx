@@ -1,35 +1,35 @@
 /** The hosts of the fleet: found by a query and facets, fifty at a time, and the orders for those that are selected. */
 import { Button } from "@mantine/core";
 import { useMediaQuery } from "@mantine/hooks";
-import { getRouteApi } from "@tanstack/react-router";
 import { IconFilterOff, IconServerOff } from "@tabler/icons-react";
+import { getRouteApi } from "@tanstack/react-router";
 import { useCallback, useMemo, useState } from "react";
 import { AGENTS_PER_PAGE, AGENTS_REACHABLE } from "~/api/agents";
 import type { Agent } from "~/api/types";
+import classes from "~/components/agents/Agents.module.css";
 import { BulkBar, type Order } from "~/components/agents/BulkBar";
-import { tableColumns } from "~/components/agents/cells";
 import { Chips } from "~/components/agents/Chips";
+import { tableColumns } from "~/components/agents/cells";
 import { FacetColumn, FacetDrawer } from "~/components/agents/Facets";
-import { OrderDialog } from "~/components/agents/Orders";
 import { FleetNav } from "~/components/agents/FleetNav";
+import { OrderDialog } from "~/components/agents/Orders";
 import { Tiles } from "~/components/agents/Tiles";
 import { Toolbar } from "~/components/agents/Toolbar";
-import classes from "~/components/agents/Agents.module.css";
 import { DataTable } from "~/components/base/DataTable";
-import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
 import { Callout } from "~/components/Callout";
 import { QueryBar } from "~/components/QueryBar";
-import { useAgentsPage } from "~/hooks/useAgentsPage";
 import { usePolicyName } from "~/hooks/useAgents";
+import { useAgentsPage } from "~/hooks/useAgentsPage";
 import { useFacets } from "~/hooks/useFacets";
 import { useSelection } from "~/hooks/useSelection";
 import { useTableLook } from "~/hooks/useTableLook";
 import { shownColumns, widthOf } from "~/util/agentColumns";
 import { kueryOf, NO_FILTERS } from "~/util/agentsQuery";
-import { rollOutTo } from "~/util/planSearch";
-import { countOf, isMatching, type Chosen } from "~/util/chosen";
+import { type Chosen, countOf, isMatching } from "~/util/chosen";
 import { hostOf } from "~/util/facts";
+import { rollOutTo } from "~/util/planSearch";
 import type { AgentsSearch, SortColumn } from "~/util/search";
 
 const route = getRouteApi("/shell/agents");
@@ -66,7 +66,9 @@ export function AgentsPage() {
   return (
     <>
       <PageHead title="Agents" docs="agents">
-        <Button variant="default" onClick={() => void navigate({ to: "/enroll" })}>Add hosts</Button>
+        <Button variant="default" onClick={() => void navigate({ to: "/enroll" })}>
+          Add hosts
+        </Button>
       </PageHead>
       <FleetNav />
       {none && !kueryOf(search) && !fault ? (
@@ -83,23 +85,55 @@ export function AgentsPage() {
             <Chips search={search} facets={facets} onFilter={filter} />
             <Toolbar search={search} total={data?.total} refused={!!fault} look={look} onFilters={beside ? undefined : () => setFiltering(true)} />
             {list.isError && !fault && !data ? <LoadError what="The hosts" error={list.error} onRetry={() => void list.refetch()} /> : null}
-            {list.isError && !fault && data ? <div className={classes.stale} role="alert"><Callout kind="warning">The server could not be read. These are the hosts of its last answer. {list.error.message}</Callout></div> : null}
+            {list.isError && !fault && data ? (
+              <div className={classes.stale} role="alert">
+                <Callout kind="warning">The server could not be read. These are the hosts of its last answer. {list.error.message}</Callout>
+              </div>
+            ) : null}
             {!data && list.isPending ? <Loading rows={12} /> : null}
             {data && none ? (
               <Empty icon={<IconFilterOff size={32} stroke={1.5} aria-hidden />} title="No host matches">
                 <p>{search.inactive ? "Names of hosts are compared by case." : "Names of hosts are compared by case, and inactive hosts are not shown."}</p>
-                <Button variant="default" onClick={() => set({ ...NO_FILTERS, kuery: undefined })}>Clear the search and all filters</Button>
+                <Button variant="default" onClick={() => set({ ...NO_FILTERS, kuery: undefined })}>
+                  Clear the search and all filters
+                </Button>
               </Empty>
             ) : null}
             {data && !none ? (
               // The rows of the query before a refused one are shown, but nothing can be done with them.
               <div inert={!!fault} className={fault ? classes.before : undefined} data-testid="answer">
-                <DataTable label="Hosts" columns={cells} rows={data.items} rowId={(a) => a.id} rowName={hostOf} fixed={widthOf(columns)} density={look.density} busy={list.isFetching && list.isPlaceholderData}
-                  sort={{ column: search.sort ?? "host", desc: search.desc ?? false }} onSort={(s) => filter({ sort: s.column as SortColumn, desc: s.desc || undefined })}
-                  selected={selected.ids} onSelect={selected.pick} onOpen={open} />
-                <Pager page={page} perPage={AGENTS_PER_PAGE} total={data.total} of="hosts" last={LAST_PAGE} onPage={(p) => set({ page: p > 1 ? p : undefined })} />
-                <BulkBar count={selected.chosen && countOf(selected.chosen)} everything={selected.everything} total={current?.total} noAll={current ? null : "The server counts the hosts."}
-                  onAll={selected.pickAll} onClear={selected.clear} onOrder={give} />
+                <DataTable
+                  label="Hosts"
+                  columns={cells}
+                  rows={data.items}
+                  rowId={(a) => a.id}
+                  rowName={hostOf}
+                  fixed={widthOf(columns)}
+                  density={look.density}
+                  busy={list.isFetching && list.isPlaceholderData}
+                  sort={{ column: search.sort ?? "host", desc: search.desc ?? false }}
+                  onSort={(s) => filter({ sort: s.column as SortColumn, desc: s.desc || undefined })}
+                  selected={selected.ids}
+                  onSelect={selected.pick}
+                  onOpen={open}
+                />
+                <Pager
+                  page={page}
+                  perPage={AGENTS_PER_PAGE}
+                  total={data.total}
+                  of="hosts"
+                  last={LAST_PAGE}
+                  onPage={(p) => set({ page: p > 1 ? p : undefined })}
+                />
+                <BulkBar
+                  count={selected.chosen && countOf(selected.chosen)}
+                  everything={selected.everything}
+                  total={current?.total}
+                  noAll={current ? null : "The server counts the hosts."}
+                  onAll={selected.pickAll}
+                  onClear={selected.clear}
+                  onOrder={give}
+                />
               </div>
             ) : null}
           </div>

@@ -1,13 +1,14 @@
 /** Who changed what, how and why. */
 import { Button } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconHistory } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { TRAIL_PER_PAGE, trailQuery } from "~/api/overview";
 import type { AuditEntry } from "~/api/types";
+import classes from "~/components/audit/Audit.module.css";
 import { EntryDetails } from "~/components/audit/EntryDetails";
 import { Filters } from "~/components/audit/Filters";
-import { DataTable, type Column } from "~/components/base/DataTable";
+import { type Column, DataTable } from "~/components/base/DataTable";
 import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
 import { When } from "~/components/base/Time";
@@ -16,7 +17,6 @@ import { useRolloutNames } from "~/hooks/useRolloutNames";
 import { hostBeside, rolloutBeside, textOfEntry } from "~/util/audit";
 import type { AuditSearch } from "~/util/auditSearch";
 import { compact } from "~/util/searchParts";
-import classes from "~/components/audit/Audit.module.css";
 
 const route = getRouteApi("/shell/audit");
 
@@ -33,7 +33,18 @@ export function AuditPage() {
   const columns: Column<AuditEntry>[] = [
     { id: "at", header: "When", width: "132px", nowrap: true, cell: (e) => <When at={e.at} /> },
     { id: "by", header: "By", width: "120px", wide: true, cell: (e) => <By entry={e} /> },
-    { id: "what", header: "What", cell: (e) => <><div className={classes.onPhone}><By entry={e} /></div><What entry={e} rollouts={rollouts} /></> },
+    {
+      id: "what",
+      header: "What",
+      cell: (e) => (
+        <>
+          <div className={classes.onPhone}>
+            <By entry={e} />
+          </div>
+          <What entry={e} rollouts={rollouts} />
+        </>
+      ),
+    },
     { id: "verb", header: "Verb", width: "200px", nowrap: true, wide: true, cell: (e) => <span className={`mono ${classes.verb}`}>{e.verb}</span> },
   ];
   return (
@@ -44,14 +55,33 @@ export function AuditPage() {
       {trail.isPending ? <Loading rows={10} /> : null}
       {trail.data?.total === 0 ? (
         <Empty icon={<IconHistory size={36} stroke={1.5} aria-hidden />} title={filtered ? "No entry matches" : "Nothing was changed yet"}>
-          {filtered ? <Button variant="default" onClick={() => void navigate({ search: {} })}>Clear the filters</Button> : "Each change appears here, with who made it and why."}
+          {filtered ? (
+            <Button variant="default" onClick={() => void navigate({ search: {} })}>
+              Clear the filters
+            </Button>
+          ) : (
+            "Each change appears here, with who made it and why."
+          )}
         </Empty>
       ) : null}
       {trail.data && trail.data.items.length > 0 ? (
         <>
-          <DataTable label="Audit trail" columns={columns} rows={trail.data.items} rowId={(e) => e.id} rowName={textOfEntry} busy={trail.isFetching && trail.isPlaceholderData}
-            expanded={(e) => <EntryDetails entry={e} />} />
-          <Pager page={page} perPage={TRAIL_PER_PAGE} total={trail.data.total} of="entries" onPage={(p) => void navigate({ search: (old) => compact({ ...old, page: p > 1 ? p : undefined }) })} />
+          <DataTable
+            label="Audit trail"
+            columns={columns}
+            rows={trail.data.items}
+            rowId={(e) => e.id}
+            rowName={textOfEntry}
+            busy={trail.isFetching && trail.isPlaceholderData}
+            expanded={(e) => <EntryDetails entry={e} />}
+          />
+          <Pager
+            page={page}
+            perPage={TRAIL_PER_PAGE}
+            total={trail.data.total}
+            of="entries"
+            onPage={(p) => void navigate({ search: (old) => compact({ ...old, page: p > 1 ? p : undefined }) })}
+          />
         </>
       ) : null}
     </>
@@ -68,8 +98,22 @@ function What({ entry: e, rollouts }: { entry: AuditEntry; rollouts: ReadonlyMap
   return (
     <span className={classes.text}>
       {textOfEntry(e)}
-      {host ? <span className={classes.beside}> <TextLink to="/agents/$agentId" params={{ agentId: host }} inherit underline="always">the host</TextLink></span> : null}
-      {rollout ? <span className={classes.beside}> <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: rollout.id }} inherit underline="always">{rollout.name}</TextLink></span> : null}
+      {host ? (
+        <span className={classes.beside}>
+          {" "}
+          <TextLink to="/agents/$agentId" params={{ agentId: host }} inherit underline="always">
+            the host
+          </TextLink>
+        </span>
+      ) : null}
+      {rollout ? (
+        <span className={classes.beside}>
+          {" "}
+          <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: rollout.id }} inherit underline="always">
+            {rollout.name}
+          </TextLink>
+        </span>
+      ) : null}
       {e.why ? <span className={classes.why}>Reason: {e.why}</span> : null}
     </span>
   );

@@ -5,7 +5,20 @@ const page = pages();
 
 test("a component leads to the agents that run it", async () => {
   page.answers["/api/v1/components"] = {
-    items: [{ name: "web", runtimes: ["docker", "systemd"], agents: 1200, healthy: 1100, upgrading: 3, failed: 2, versions: [{ version: "2.4.0", agents: 1199 }, { version: "", agents: 1 }] }],
+    items: [
+      {
+        name: "web",
+        runtimes: ["docker", "systemd"],
+        agents: 1200,
+        healthy: 1100,
+        upgrading: 3,
+        failed: 2,
+        versions: [
+          { version: "2.4.0", agents: 1199 },
+          { version: "", agents: 1 },
+        ],
+      },
+    ],
   };
   await page.open("/components", "2.4.0");
   const row = document.querySelector("tbody tr")!;

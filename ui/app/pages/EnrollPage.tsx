@@ -5,7 +5,7 @@ import { useState } from "react";
 import { policyKeysQuery } from "~/api/accessKeys";
 import { policiesQuery, serverQuery } from "~/api/queries";
 import type { EnrollmentKey } from "~/api/types";
-import { Loading, LoadError, PageHead, Section } from "~/components/base/Page";
+import { LoadError, Loading, PageHead, Section } from "~/components/base/Page";
 import { CreateEnrollmentKeyDialog } from "~/components/enroll/EnrollmentKeyDialogs";
 import { EnrollmentKeys } from "~/components/enroll/EnrollmentKeys";
 import { EnrollSteps } from "~/components/enroll/EnrollSteps";
@@ -34,11 +34,29 @@ export function EnrollPage() {
   return (
     <>
       <PageHead title="Enrolment" docs="start" sub="A host enrols once, with a key. The key decides its policy, and can be revoked at any time." />
-      {failed ? <LoadError what="What hosts need to enrol" error={failed} onRetry={() => { void server.refetch(); void policies.refetch(); }} /> : null}
+      {failed ? (
+        <LoadError
+          what="What hosts need to enrol"
+          error={failed}
+          onRetry={() => {
+            void server.refetch();
+            void policies.refetch();
+          }}
+        />
+      ) : null}
       {server.isPending || policies.isPending ? <Loading /> : null}
       <div className={classes.stack}>
         {server.data && policies.data ? (
-          <EnrollSteps server={server.data} policies={policies.data} policyId={policyId} keys={usable} chosen={chosen} platform={search.platform} onChange={go} onCreate={() => setCreating(true)} />
+          <EnrollSteps
+            server={server.data}
+            policies={policies.data}
+            policyId={policyId}
+            keys={usable}
+            chosen={chosen}
+            platform={search.platform}
+            onChange={go}
+            onCreate={() => setCreating(true)}
+          />
         ) : null}
         <Section title="Enrolment keys" plain flush>
           <EnrollmentKeys
@@ -53,7 +71,16 @@ export function EnrollPage() {
         </Section>
       </div>
       {creating ? (
-        <CreateEnrollmentKeyDialog policies={policies.data ?? []} policyId={policyId} onClose={() => setCreating(false)} onDone={(k) => { setCreating(false); setCreated(k); go({ policy: k.policy_id, key: k.id }); }} />
+        <CreateEnrollmentKeyDialog
+          policies={policies.data ?? []}
+          policyId={policyId}
+          onClose={() => setCreating(false)}
+          onDone={(k) => {
+            setCreating(false);
+            setCreated(k);
+            go({ policy: k.policy_id, key: k.id });
+          }}
+        />
       ) : null}
     </>
   );

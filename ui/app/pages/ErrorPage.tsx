@@ -1,7 +1,7 @@
 /** Errors and addresses without a page, within the shell. */
 import { Button } from "@mantine/core";
 import { IconMapOff, IconPlugConnectedX } from "@tabler/icons-react";
-import { useRouter, type ErrorComponentProps } from "@tanstack/react-router";
+import { type ErrorComponentProps, useRouter } from "@tanstack/react-router";
 import { messageOf } from "~/api/client";
 import { Empty, PageHead } from "~/components/base/Page";
 import { TextLink } from "~/components/TextLink";
@@ -28,7 +28,9 @@ export function NotFoundPage() {
     <>
       <PageHead title="There is no such page" />
       <Empty icon={<IconMapOff size={36} stroke={1.5} aria-hidden />} title="The address may be misspelt, or what it showed has been removed.">
-        <p><TextLink to="/">Go to the overview</TextLink> or <TextLink to="/agents">to the agents</TextLink>.</p>
+        <p>
+          <TextLink to="/">Go to the overview</TextLink> or <TextLink to="/agents">to the agents</TextLink>.
+        </p>
       </Empty>
     </>
   );

@@ -9,9 +9,12 @@ const page = pages();
 function status(change: Partial<GroupStatus> = {}): GroupStatus {
   const g = group(change);
   return {
-    ...g, waiting: "member web is being upgraded",
+    ...g,
+    waiting: "member web is being upgraded",
     commands: [
-      { name: "pause", allowed: true, primary: true }, { name: "skip", allowed: true, needs_reason: true }, { name: "resume", allowed: false, reason: "it is running already" },
+      { name: "pause", allowed: true, primary: true },
+      { name: "skip", allowed: true, needs_reason: true },
+      { name: "resume", allowed: false, reason: "it is running already" },
     ],
     progress: [
       { name: "db", state: g.members[0]!.state, version: "1.1.0", rollout_state: "completed", counts: counts({ succeeded: 4 }) },
@@ -54,11 +57,32 @@ test("after a failure the member that failed is left out with a reason", async (
 });
 
 test("a draft is started exactly as previewed", async () => {
-  page.answers["/api/v1/rollout-groups/g1"] = { item: status({ state: "draft", commands: [{ name: "start", allowed: true, primary: true }], members: group().members.map((m) => ({ name: m.name, state: "pending" as const })) }) };
+  page.answers["/api/v1/rollout-groups/g1"] = {
+    item: status({
+      state: "draft",
+      commands: [{ name: "start", allowed: true, primary: true }],
+      members: group().members.map((m) => ({ name: m.name, state: "pending" as const })),
+    }),
+  };
   page.answers["/api/v1/rollout-groups/g1/preview"] = {
     item: {
-      group_id: "g1", hash: "sha256:abc", at: "2026-01-02T10:00:00Z", at_least: "1h0m0s", estimate: "2h0m0s",
-      members: ["db", "web"].map((name) => ({ name, version: "1", hash: "h", targets: 3, skipped: 1, batches: 2, offline: 0, at_least: "1h0m0s", estimate: "2h0m0s", warnings: name === "db" ? ["it is old"] : [] })),
+      group_id: "g1",
+      hash: "sha256:abc",
+      at: "2026-01-02T10:00:00Z",
+      at_least: "1h0m0s",
+      estimate: "2h0m0s",
+      members: ["db", "web"].map((name) => ({
+        name,
+        version: "1",
+        hash: "h",
+        targets: 3,
+        skipped: 1,
+        batches: 2,
+        offline: 0,
+        at_least: "1h0m0s",
+        estimate: "2h0m0s",
+        warnings: name === "db" ? ["it is old"] : [],
+      })),
     },
   };
   page.answers["/api/v1/rollout-groups/g1/start"] = { item: group() };

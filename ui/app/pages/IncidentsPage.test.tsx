@@ -6,8 +6,20 @@ vi.setConfig({ testTimeout: 20_000 });
 
 const page = pages();
 const incident: Incident = {
-  id: "i1", category: "upgrade_stalled", severity: "warning", state: "open", title: "web-01 runs 2.5.0, and does not become healthy", text: "it crashed", agent_id: "a1", hostname: "web-01",
-  opened_at: "2026-01-02T10:00:00Z", count: 1, commands: [{ name: "ack", allowed: true, primary: true }, { name: "resolve", allowed: true }],
+  id: "i1",
+  category: "upgrade_stalled",
+  severity: "warning",
+  state: "open",
+  title: "web-01 runs 2.5.0, and does not become healthy",
+  text: "it crashed",
+  agent_id: "a1",
+  hostname: "web-01",
+  opened_at: "2026-01-02T10:00:00Z",
+  count: 1,
+  commands: [
+    { name: "ack", allowed: true, primary: true },
+    { name: "resolve", allowed: true },
+  ],
 };
 
 async function show(...items: Incident[]): Promise<void> {
@@ -28,13 +40,24 @@ test("an incident leads to its host, and is acknowledged", async () => {
 
 test("several incidents are resolved with one call, and what could not be is named", async () => {
   const other = { ...incident, id: "i2", title: "web-02 runs 2.5.0, and does not become healthy" };
-  page.answers["/api/v1/incidents/resolve"] = { item: { resolved: 1, incidents: [{ id: "i1", title: incident.title, result: "resolved" }, { id: "i2", title: other.title, result: "failed", text: "It changed meanwhile." }] } };
+  page.answers["/api/v1/incidents/resolve"] = {
+    item: {
+      resolved: 1,
+      incidents: [
+        { id: "i1", title: incident.title, result: "resolved" },
+        { id: "i2", title: other.title, result: "failed", text: "It changed meanwhile." },
+      ],
+    },
+  };
   await show(incident, other);
   await until(() => document.querySelectorAll("tbody input[type=checkbox]").length === 2, "the rows");
   for (const box of document.querySelectorAll<HTMLElement>("tbody input[type=checkbox]")) await click(box);
   await click(button("Resolve 2 incidents…"));
   await click(button("Resolve 2 incidents", document.querySelector("[role=dialog]")!));
-  await until(() => document.body.textContent!.includes("1 incident is resolved, 1 is not. web-02 runs 2.5.0, and does not become healthy: It changed meanwhile."), "what is left");
+  await until(
+    () => document.body.textContent!.includes("1 incident is resolved, 1 is not. web-02 runs 2.5.0, and does not become healthy: It changed meanwhile."),
+    "what is left",
+  );
   expect(page.sent).toEqual([{ path: "/api/v1/incidents/resolve", body: { ids: ["i1", "i2"] } }]);
 });
 

@@ -51,11 +51,22 @@ export function LoginPage() {
           if (cleanKey(key) !== "") logIn.mutate(cleanKey(key));
         }}
       >
-        <div className={classes.brand}><Logo size={32} /><h1 className={classes.title}>Log in to Muster</h1></div>
-        {fromLink && logIn.isPending ? <p className={classes.text} role="status">Logging in with the key of the link…</p> : null}
+        <div className={classes.brand}>
+          <Logo size={32} />
+          <h1 className={classes.title}>Log in to Muster</h1>
+        </div>
+        {fromLink && logIn.isPending ? (
+          <p className={classes.text} role="status">
+            Logging in with the key of the link…
+          </p>
+        ) : null}
         <PasswordInput
           label="Admin key"
-          description={from ? "Your session has ended, or this is a new browser. You return to the page that you came from." : "The server printed the first one, or the path of its file, when it first started."}
+          description={
+            from
+              ? "Your session has ended, or this is a new browser. You return to the page that you came from."
+              : "The server printed the first one, or the path of its file, when it first started."
+          }
           name="api_key"
           size="sm"
           autoComplete="current-password"
@@ -65,12 +76,24 @@ export function LoginPage() {
           onChange={(e) => setKey(e.currentTarget.value)}
         />
         {logIn.isError ? (
-          <Callout kind="error" title={wrong ? "This key is not accepted" : "Logging in failed"}>{messageOf(logIn.error)}</Callout>
+          <Callout kind="error" title={wrong ? "This key is not accepted" : "Logging in failed"}>
+            {messageOf(logIn.error)}
+          </Callout>
         ) : null}
-        <ReasonButton type="submit" size="sm" loading={logIn.isPending} reason={cleanKey(key) === "" && !logIn.isPending ? "Paste a key first." : null} fullWidth>Log in</ReasonButton>
+        <ReasonButton
+          type="submit"
+          size="sm"
+          loading={logIn.isPending}
+          reason={cleanKey(key) === "" && !logIn.isPending ? "Paste a key first." : null}
+          fullWidth
+        >
+          Log in
+        </ReasonButton>
         <p className={classes.text}>
           No key? Whoever has one creates another under Settings, or with <span className="mono">muster admin-keys create NAME</span>.{" "}
-          <a className={classes.link} href={docsUrl("start")} target="_blank" rel="noreferrer">Documentation</a>
+          <a className={classes.link} href={docsUrl("start")} target="_blank" rel="noreferrer">
+            Documentation
+          </a>
         </p>
       </form>
     </main>

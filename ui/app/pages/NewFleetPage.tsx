@@ -23,15 +23,22 @@ export function NewFleetPage() {
   };
   return (
     <>
-      <PageHead title="Create fleet" crumbs={[{ label: "Fleets", to: "/fleets" }]} docs="fleets" sub="Say which hosts run which versions, and review what would happen. Creating the fleet starts its first rollout." />
+      <PageHead
+        title="Create fleet"
+        crumbs={[{ label: "Fleets", to: "/fleets" }]}
+        docs="fleets"
+        sub="Say which hosts run which versions, and review what would happen. Creating the fleet starts its first rollout."
+      />
       <FleetEditor text={example} save={createFleet} onSaved={onSaved} onCancel={() => void navigate({ to: "/fleets" })}>
         <Section title="What a change does" plain>
-          <Facts rows={[
-            ["Starts a rollout", "selector, agent, components, configuration, strategy"],
-            ["Takes effect at once", "limits, failure, health, pace, paused, forcePromote"],
-            ["While promoting", "A rollout that is past its canaries and their approval is not disturbed: the next one waits for its end"],
-            ["Same file again", "Nothing is written and nothing starts"],
-          ]} />
+          <Facts
+            rows={[
+              ["Starts a rollout", "selector, agent, components, configuration, strategy"],
+              ["Takes effect at once", "limits, failure, health, pace, paused, forcePromote"],
+              ["While promoting", "A rollout that is past its canaries and their approval is not disturbed: the next one waits for its end"],
+              ["Same file again", "Nothing is written and nothing starts"],
+            ]}
+          />
         </Section>
       </FleetEditor>
     </>

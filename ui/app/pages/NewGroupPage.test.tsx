@@ -40,16 +40,36 @@ test("an error of the server is shown at the member it names", async () => {
 test("a plan becomes a draft, whose board shows its preview", async () => {
   const draft = group({ state: "draft", members: group().members.map((m) => ({ name: m.name, state: "pending" as const })) });
   page.answers["/api/v1/rollout-groups"] = { item: draft };
-  page.answers["/api/v1/rollout-groups/g1"] = { item: { ...draft, commands: [{ name: "start", allowed: true, primary: true }], progress: draft.members.map((m) => ({ ...m, version: "1.1.0" })) } };
+  page.answers["/api/v1/rollout-groups/g1"] = {
+    item: { ...draft, commands: [{ name: "start", allowed: true, primary: true }], progress: draft.members.map((m) => ({ ...m, version: "1.1.0" })) },
+  };
   page.answers["/api/v1/rollout-groups/g1/preview"] = {
     item: {
-      group_id: "g1", hash: "sha256:abc", at: "2026-01-02T10:00:00Z", at_least: "1h0m0s", estimate: "2h0m0s",
-      members: ["db", "web"].map((name) => ({ name, version: "1", hash: "h", targets: 3, skipped: 1, batches: 2, offline: 0, at_least: "1h0m0s", estimate: "2h0m0s", warnings: [] })),
+      group_id: "g1",
+      hash: "sha256:abc",
+      at: "2026-01-02T10:00:00Z",
+      at_least: "1h0m0s",
+      estimate: "2h0m0s",
+      members: ["db", "web"].map((name) => ({
+        name,
+        version: "1",
+        hash: "h",
+        targets: 3,
+        skipped: 1,
+        batches: 2,
+        offline: 0,
+        at_least: "1h0m0s",
+        estimate: "2h0m0s",
+        warnings: [],
+      })),
     },
   };
   await page.open("/groups/new", "Create group");
   await type(editor(), plan);
   await click(button("Save as draft"));
   await until(() => !!button("Upgrade 6 hosts…"), "the preview of the draft");
-  expect(page.sent.find((s) => s.path === "/api/v1/rollout-groups")).toMatchObject({ path: "/api/v1/rollout-groups", body: { plan: { failure_policy: "manual", desired_versions: { db: "1.1.0" }, members: [{ name: "db" }] } } });
+  expect(page.sent.find((s) => s.path === "/api/v1/rollout-groups")).toMatchObject({
+    path: "/api/v1/rollout-groups",
+    body: { plan: { failure_policy: "manual", desired_versions: { db: "1.1.0" }, members: [{ name: "db" }] } },
+  });
 });

@@ -17,9 +17,9 @@ import { useToast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { usePlanText } from "~/hooks/usePlanText";
 import { groupExample } from "~/util/groupExample";
-import { membersOf, readGroupForm, type GroupForm } from "~/util/groupForm";
+import { type GroupForm, membersOf, readGroupForm } from "~/util/groupForm";
 import { whyNotReady, willOf } from "~/util/planPreview";
-import { lineOf, parseGroup, serverFault, type Fault } from "~/util/planYaml";
+import { type Fault, lineOf, parseGroup, serverFault } from "~/util/planYaml";
 import { plural, sentence } from "~/util/words";
 
 /** How long typing must pause before the server previews. */
@@ -57,14 +57,27 @@ export function NewGroupPage() {
   const refused = save.isError && save.variables === text ? save.error : null;
   const fromSave = refused instanceof ApiError && refused.statusCode === 400 ? serverFault(text, refused.message) : null;
   const fromMembers = current ? tried.data.flatMap((t, i) => t.refusals.map((r) => inMember(text, i, r.message))) : [];
-  const faults = parsed.faults.length > 0 ? parsed.faults : [...fromMembers, ...(fromSave && !fromMembers.some((f) => f.field === fromSave.field) ? [fromSave] : [])];
+  const faults =
+    parsed.faults.length > 0 ? parsed.faults : [...fromMembers, ...(fromSave && !fromMembers.some((f) => f.field === fromSave.field) ? [fromSave] : [])];
   const notReady = whyNotReady(faults);
   const total = current ? tried.data.reduce((sum, t) => sum + (t.preview ? willOf(t.preview) : 0), 0) : 0;
   const members = membersOf(parsed.plan);
   return (
     <>
-      <PageHead title="Create group" crumbs={[{ label: "Rollouts", to: "/rollouts" }, { label: "Groups", to: "/groups" }]} docs="rollouts" sub="Several rollouts, one after the other. Nothing starts on this page: the draft shows its preview again before its start.">
-        {typed ? <Button variant="subtle" color="gray" onClick={forget}>Start again</Button> : null}
+      <PageHead
+        title="Create group"
+        crumbs={[
+          { label: "Rollouts", to: "/rollouts" },
+          { label: "Groups", to: "/groups" },
+        ]}
+        docs="rollouts"
+        sub="Several rollouts, one after the other. Nothing starts on this page: the draft shows its preview again before its start."
+      >
+        {typed ? (
+          <Button variant="subtle" color="gray" onClick={forget}>
+            Start again
+          </Button>
+        ) : null}
       </PageHead>
       <PlanFrame
         form={shownForm ? <GroupFields form={shownForm} plan={parsed.plan} text={text} faults={faults} disabled={!form} onText={write} /> : null}
@@ -76,9 +89,19 @@ export function NewGroupPage() {
         onView={setView}
         preview={
           <>
-            {refused && !fromSave ? <Callout kind="error" title="The server refused the plan">{sentence(refused.message)}</Callout> : null}
+            {refused && !fromSave ? (
+              <Callout kind="error" title="The server refused the plan">
+                {sentence(refused.message)}
+              </Callout>
+            ) : null}
             {tried.isError ? <LoadError what="The preview" error={tried.error} onRetry={() => void tried.refetch()} /> : null}
-            {tried.data ? <GroupPlanPreview members={members} tried={tried.data} busy={!current} /> : tried.isFetching ? <Loading rows={3} /> : <Empty title="Nothing to preview yet">{notReady}</Empty>}
+            {tried.data ? (
+              <GroupPlanPreview members={members} tried={tried.data} busy={!current} />
+            ) : tried.isFetching ? (
+              <Loading rows={3} />
+            ) : (
+              <Empty title="Nothing to preview yet">{notReady}</Empty>
+            )}
           </>
         }
         state={notReady ?? (current ? `${plural(total, "host")} in ${plural(members.length, "member")}` : "Working out what would happen…")}
@@ -86,8 +109,18 @@ export function NewGroupPage() {
         bad={faults.some((f) => !f.missing)}
         buttons={
           <>
-            <Button variant="default" onClick={() => { forget(); void navigate({ to: "/groups" }); }}>Cancel</Button>
-            <ReasonButton reason={notReady} loading={save.isPending} onClick={() => save.mutate(text)}>Save as draft</ReasonButton>
+            <Button
+              variant="default"
+              onClick={() => {
+                forget();
+                void navigate({ to: "/groups" });
+              }}
+            >
+              Cancel
+            </Button>
+            <ReasonButton reason={notReady} loading={save.isPending} onClick={() => save.mutate(text)}>
+              Save as draft
+            </ReasonButton>
           </>
         }
       />

@@ -8,10 +8,22 @@ vi.setConfig({ testTimeout: 20_000 });
 const page = pages();
 const editor = () => document.querySelector<HTMLTextAreaElement>("textarea[aria-label='Plan in YAML']")!;
 const text = () => document.body.textContent ?? "";
-const field = (label: string) => [...document.querySelectorAll<HTMLInputElement>("input")].find((i) => document.querySelector(`label[for="${i.id}"]`)?.textContent === label)!;
+const field = (label: string) =>
+  [...document.querySelectorAll<HTMLInputElement>("input")].find((i) => document.querySelector(`label[for="${i.id}"]`)?.textContent === label)!;
 
 const preview = {
-  hash: "sha256:abc", rollout_id: "", at: "2026-01-02T10:00:00Z", targets: [], skipped: [], target_count: 1800, skipped_count: 12, sites: [], offline: 0, at_least: "1h0m0s", estimate: "2h0m0s", warnings: [],
+  hash: "sha256:abc",
+  rollout_id: "",
+  at: "2026-01-02T10:00:00Z",
+  targets: [],
+  skipped: [],
+  target_count: 1800,
+  skipped_count: 12,
+  sites: [],
+  offline: 0,
+  at_least: "1h0m0s",
+  estimate: "2h0m0s",
+  warnings: [],
   batches: [{ index: 0, kind: "regular", ring: 0, size: 1800, offline: 0, start_at: "2026-01-02T10:00:00Z", end_at: "2026-01-02T12:00:00Z", share: 1 }],
   causes: [{ code: "failed_before", text: "It rolled this version back before.", count: 1, will: false, choice: "force", sample: ["web-3"] }],
 };
@@ -38,7 +50,9 @@ test("nothing is chosen at first, and the whole fleet is a box with its number",
   await until(() => text().includes("Choose the whole fleet: 2,400 hosts"), "the number");
   expect(text()).toContain("Still missing: a name, the version and the hosts.");
   expect(button("Create and start…").getAttribute("aria-disabled")).toBe("true");
-  const box = [...document.querySelectorAll<HTMLInputElement>("input[type=checkbox]")].find((b) => b.closest("div")?.parentElement?.textContent?.includes("whole fleet"))!;
+  const box = [...document.querySelectorAll<HTMLInputElement>("input[type=checkbox]")].find((b) =>
+    b.closest("div")?.parentElement?.textContent?.includes("whole fleet"),
+  )!;
   expect(box.checked).toBe(false);
   await click(box);
   expect(editor().value).toContain("all: true");

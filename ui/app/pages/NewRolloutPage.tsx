@@ -8,6 +8,7 @@ import { keys } from "~/api/queries";
 import { createRollout } from "~/api/rollouts";
 import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Callout } from "~/components/Callout";
+import classes from "~/components/plan/Plan.module.css";
 import { PlanFields } from "~/components/plan/PlanFields";
 import { PlanFrame } from "~/components/plan/PlanFrame";
 import { PlanPreview } from "~/components/plan/PlanPreview";
@@ -18,12 +19,11 @@ import { useToast } from "~/components/Toasts";
 import { usePlanText } from "~/hooks/usePlanText";
 import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { planExample } from "~/util/planExample";
-import { readForm, writeForm, type PlanForm } from "~/util/planForm";
+import { type PlanForm, readForm, writeForm } from "~/util/planForm";
 import { headlineOf, whyNotReady, willOf } from "~/util/planPreview";
 import { agentsOf } from "~/util/planSearch";
 import { isWithin, parsePlan, serverFault, soundPart } from "~/util/planYaml";
 import { plural, sentence } from "~/util/words";
-import classes from "~/components/plan/Plan.module.css";
 
 const route = getRouteApi("/shell/rollouts/new");
 
@@ -52,7 +52,10 @@ export function NewRolloutPage() {
   const tried = useQuery(planPreviewQuery(plan));
   const fresh = asked === text && plan !== undefined && !tried.isPlaceholderData && tried.data !== undefined;
   const located = (fresh ? tried.data.refusals : []).map((r) => serverFault(text, r.message));
-  const faults = [...parsed.faults, ...located.filter((f) => f.field !== "" && !parsed.faults.some((own) => isWithin(f.field, own.field) || isWithin(own.field, f.field)))].sort((a, b) => a.line - b.line);
+  const faults = [
+    ...parsed.faults,
+    ...located.filter((f) => f.field !== "" && !parsed.faults.some((own) => isWithin(f.field, own.field) || isWithin(own.field, f.field))),
+  ].sort((a, b) => a.line - b.line);
   const elsewhere = located.filter((f) => f.field === "");
   // The last preview stays until the next one arrives.
   const [last, setLast] = useState(tried.data?.preview);
@@ -75,21 +78,44 @@ export function NewRolloutPage() {
   };
 
   const notReady = whyNotReady(faults) ?? (elsewhere[0] ? sentence(elsewhere[0].text) : null);
-  const notStart = notReady ?? (!current ? (tried.isError ? "There is no preview to start from." : "Wait for the preview.") : willOf(preview!) === 0 ? "No host would be upgraded." : null);
+  const notStart =
+    notReady ??
+    (!current
+      ? tried.isError
+        ? "There is no preview to start from."
+        : "Wait for the preview."
+      : willOf(preview!) === 0
+        ? "No host would be upgraded."
+        : null);
   const shownForm = form ?? lastForm;
   return (
     <>
-      <PageHead title="Create rollout" crumbs={[{ label: "Rollouts", to: "/rollouts" }]} docs="rollouts" sub="Fill in the form or write the YAML: each follows the other. Nothing starts before you confirm it.">
-        {typed ? <Button variant="subtle" color="gray" onClick={forget}>Start again</Button> : null}
-      </PageHead>
-      {selected === null ? <Callout kind="warning" title="The selected hosts are not known here">They were selected in another tab. Select them again, or choose hosts by a query.</Callout> : null}
-      <PlanFrame
-        form={shownForm ? (
-          <>
-            {form ? null : <Callout kind="warning">The YAML has an error, so the form cannot change it. Correct the YAML first.</Callout>}
-            <PlanFields form={shownForm} faults={faults} disabled={!form} onChange={(change) => write(writeForm(text, change))} />
-          </>
+      <PageHead
+        title="Create rollout"
+        crumbs={[{ label: "Rollouts", to: "/rollouts" }]}
+        docs="rollouts"
+        sub="Fill in the form or write the YAML: each follows the other. Nothing starts before you confirm it."
+      >
+        {typed ? (
+          <Button variant="subtle" color="gray" onClick={forget}>
+            Start again
+          </Button>
         ) : null}
+      </PageHead>
+      {selected === null ? (
+        <Callout kind="warning" title="The selected hosts are not known here">
+          They were selected in another tab. Select them again, or choose hosts by a query.
+        </Callout>
+      ) : null}
+      <PlanFrame
+        form={
+          shownForm ? (
+            <>
+              {form ? null : <Callout kind="warning">The YAML has an error, so the form cannot change it. Correct the YAML first.</Callout>}
+              <PlanFields form={shownForm} faults={faults} disabled={!form} onChange={(change) => write(writeForm(text, change))} />
+            </>
+          ) : null
+        }
         text={text}
         faults={faults}
         onText={write}
@@ -98,30 +124,71 @@ export function NewRolloutPage() {
         onView={(view) => void navigate({ to: "/rollouts/new", search: { ...search, view: view === "yaml" ? "yaml" : undefined }, replace: true })}
         preview={
           <>
-            {isOwned(save.error) ? <TakeOver error={save.error} typed={owner} onType={setOwner} /> : save.isError ? <Callout kind="error" title="The draft was not saved">{sentence(save.error.message)}</Callout> : null}
+            {isOwned(save.error) ? (
+              <TakeOver error={save.error} typed={owner} onType={setOwner} />
+            ) : save.isError ? (
+              <Callout kind="error" title="The draft was not saved">
+                {sentence(save.error.message)}
+              </Callout>
+            ) : null}
             {tried.isError ? <LoadError what="The preview" error={tried.error} onRetry={() => void tried.refetch()} /> : null}
-            {elsewhere.map((f) => <Callout key={f.text} kind="error" title="The server refuses this plan">{sentence(f.text)}</Callout>)}
+            {elsewhere.map((f) => (
+              <Callout key={f.text} kind="error" title="The server refuses this plan">
+                {sentence(f.text)}
+              </Callout>
+            ))}
             {preview ? (
               <div data-current={current || undefined} className={current || tried.isFetching ? undefined : classes.old}>
                 <PlanPreview preview={preview} forced={shownForm?.force} onForce={form ? (force) => write(writeForm(text, { force })) : undefined} />
               </div>
-            ) : tried.isFetching ? <Loading rows={3} /> : (
-              <Empty title="Nothing to preview yet">{notReady ?? "The preview shows how many hosts are upgraded and when, and which are left out and why."}</Empty>
+            ) : tried.isFetching ? (
+              <Loading rows={3} />
+            ) : (
+              <Empty title="Nothing to preview yet">
+                {notReady ?? "The preview shows how many hosts are upgraded and when, and which are left out and why."}
+              </Empty>
             )}
           </>
         }
-        state={faults.some((f) => !f.missing) || elsewhere.length > 0 ? plural(faults.length + elsewhere.length, "error") : notReady ? notReady : current ? headlineOf(preview!) : tried.isError ? "" : "Working out what would happen…"}
+        state={
+          faults.some((f) => !f.missing) || elsewhere.length > 0
+            ? plural(faults.length + elsewhere.length, "error")
+            : notReady
+              ? notReady
+              : current
+                ? headlineOf(preview!)
+                : tried.isError
+                  ? ""
+                  : "Working out what would happen…"
+        }
         bad={faults.some((f) => !f.missing) || elsewhere.length > 0}
         buttons={
           <>
-            <Button variant="default" onClick={() => { forget(); void navigate({ to: "/rollouts" }); }}>Cancel</Button>
-            <ReasonButton variant="default" reason={notReady ?? whyNotTakeOver(save.error, owner)} loading={save.isPending} onClick={() => save.mutate()}>{isOwned(save.error) ? "Take over and save as draft" : "Save as draft"}</ReasonButton>
-            <ReasonButton reason={notStart} onClick={() => setStarting(true)}>Create and start…</ReasonButton>
+            <Button
+              variant="default"
+              onClick={() => {
+                forget();
+                void navigate({ to: "/rollouts" });
+              }}
+            >
+              Cancel
+            </Button>
+            <ReasonButton variant="default" reason={notReady ?? whyNotTakeOver(save.error, owner)} loading={save.isPending} onClick={() => save.mutate()}>
+              {isOwned(save.error) ? "Take over and save as draft" : "Save as draft"}
+            </ReasonButton>
+            <ReasonButton reason={notStart} onClick={() => setStarting(true)}>
+              Create and start…
+            </ReasonButton>
           </>
         }
       />
       {starting && plan && preview ? (
-        <StartPlanDialog plan={plan} preview={preview} onClose={() => setStarting(false)} onDone={(started) => leave(started, `“${started.rollout.plan.name}” started on ${plural(started.rollout.counts.total, "host")}`)} />
+        <StartPlanDialog
+          plan={plan}
+          preview={preview}
+          onClose={() => setStarting(false)}
+          onDone={(started) => leave(started, `“${started.rollout.plan.name}” started on ${plural(started.rollout.counts.total, "host")}`)}
+        />
       ) : null}
     </>
   );

@@ -1,20 +1,20 @@
 /** The fleet at a glance: versions over time, health, what rolls out, and what waits for a person. */
 import { Button, SegmentedControl } from "@mantine/core";
+import { IconServerOff } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { IconServerOff } from "@tabler/icons-react";
 import { lazy, Suspense } from "react";
 import { facetsQuery, failuresQuery } from "~/api/agents";
-import { attentionQuery, seriesQuery, WINDOWS, type SeriesWindow } from "~/api/overview";
+import { attentionQuery, type SeriesWindow, seriesQuery, WINDOWS } from "~/api/overview";
 import type { Facets } from "~/api/types";
 import { Empty, LoadError, Loading, PageHead, Section } from "~/components/base/Page";
 import { Bars } from "~/components/chart/Bars";
 import { Ribbon } from "~/components/chart/Ribbon";
 import { LastChanges, NeedsYou, RollingOut } from "~/components/overview/Lists";
-import { countOf, share, sitesOf, type OverviewSearch } from "~/util/overview";
+import classes from "~/components/overview/Overview.module.css";
+import { countOf, type OverviewSearch, share, sitesOf } from "~/util/overview";
 import { healthLines, versionLines } from "~/util/series";
 import { plural } from "~/util/words";
-import classes from "~/components/overview/Overview.module.css";
 
 const route = getRouteApi("/shell/");
 
@@ -39,8 +39,15 @@ export function OverviewPage() {
         <div className={classes.stack}>
           <Tiles facets={facets.data} />
           <Versions />
-          <div className={classes.grid}><NeedsYou /><RollingOut /><LastChanges /></div>
-          <div className={classes.two}><Causes /><Sites facets={facets.data} /></div>
+          <div className={classes.grid}>
+            <NeedsYou />
+            <RollingOut />
+            <LastChanges />
+          </div>
+          <div className={classes.two}>
+            <Causes />
+            <Sites facets={facets.data} />
+          </div>
         </div>
       )}
     </>
@@ -59,19 +66,27 @@ function Tiles({ facets }: { facets: Facets | undefined }) {
     { name: total === 1 ? "host" : "hosts", value: total.toLocaleString(), search: {} },
     { name: "healthy", value: share(countOf(health, "healthy"), total), search: { health: ["healthy"] } },
     { name: "offline", value: countOf(health, "offline").toLocaleString(), search: { health: ["offline"] } },
-    { name: "upgrading now", value: moving.toLocaleString(), search: { progress: ["sent", "accepted", "downloading", "installing", "restarting", "watching"] } },
+    {
+      name: "upgrading now",
+      value: moving.toLocaleString(),
+      search: { progress: ["sent", "accepted", "downloading", "installing", "restarting", "watching"] },
+    },
     { name: "failed or rolled back", value: bad.toLocaleString(), search: { progress: ["failed", "rolled_back"] }, tone: bad > 0 ? "bad" : undefined },
   ];
   return (
     <div className={classes.tiles}>
       {tiles.map((t) => (
         <Link key={t.name} to="/agents" search={t.search} className={classes.tile}>
-          <span className={classes.tileValue} data-tone={t.tone}>{facets ? t.value : "–"}</span>
+          <span className={classes.tileValue} data-tone={t.tone}>
+            {facets ? t.value : "–"}
+          </span>
           <span className={classes.tileName}>{t.name}</span>
         </Link>
       ))}
       <div className={classes.tile}>
-        <span className={classes.tileValue} data-tone={needs > 0 ? "wait" : undefined}>{attention.data ? needs.toLocaleString() : "–"}</span>
+        <span className={classes.tileValue} data-tone={needs > 0 ? "wait" : undefined}>
+          {attention.data ? needs.toLocaleString() : "–"}
+        </span>
         <span className={classes.tileName}>{needs === 1 ? "needs you" : "need you"}</span>
       </div>
     </div>
@@ -89,8 +104,21 @@ function Versions() {
       title={lines === "versions" ? "Versions over time" : "Health over time"}
       aside={
         <div className={classes.switches}>
-          <SegmentedControl aria-label="What the chart shows" value={lines} onChange={(v) => show({ lines: v === "health" ? v : undefined })} data={[{ value: "versions", label: "Versions" }, { value: "health", label: "Health" }]} />
-          <SegmentedControl aria-label="Time that the chart shows" value={window} onChange={(v) => show({ window: v === "24h" ? undefined : (v as SeriesWindow) })} data={WINDOWS.map((w) => ({ value: w, label: words[w] }))} />
+          <SegmentedControl
+            aria-label="What the chart shows"
+            value={lines}
+            onChange={(v) => show({ lines: v === "health" ? v : undefined })}
+            data={[
+              { value: "versions", label: "Versions" },
+              { value: "health", label: "Health" },
+            ]}
+          />
+          <SegmentedControl
+            aria-label="Time that the chart shows"
+            value={window}
+            onChange={(v) => show({ window: v === "24h" ? undefined : (v as SeriesWindow) })}
+            data={WINDOWS.map((w) => ({ value: w, label: words[w] }))}
+          />
         </div>
       }
     >
@@ -121,7 +149,15 @@ function Causes() {
       <Bars
         label="Failures by cause"
         items={causes.slice(0, CAUSES_SHOWN).map((c) => ({
-          key: `${c.code} ${c.state} ${c.version}`, label: <>{c.text} <span className="mono">{c.version}</span></>, hint: c.sample, count: c.count, countText: plural(c.count, "host"),
+          key: `${c.code} ${c.state} ${c.version}`,
+          label: (
+            <>
+              {c.text} <span className="mono">{c.version}</span>
+            </>
+          ),
+          hint: c.sample,
+          count: c.count,
+          countText: plural(c.count, "host"),
           link: { to: "/agents", search: { kuery: c.kuery } },
         }))}
       />
@@ -136,9 +172,15 @@ function Sites({ facets }: { facets: Facets | undefined }) {
       {facets ? null : <Loading rows={3} />}
       <Ribbon
         label="Health by site, those with most trouble first"
-        rows={sites.slice(0, SITES_SHOWN).map((s) => ({ key: s.site, label: s.site || "No site", counts: Object.fromEntries(s.health), link: { to: "/agents", search: { kuery: s.kuery } } }))}
+        rows={sites
+          .slice(0, SITES_SHOWN)
+          .map((s) => ({ key: s.site, label: s.site || "No site", counts: Object.fromEntries(s.health), link: { to: "/agents", search: { kuery: s.kuery } } }))}
       />
-      {sites.length > SITES_SHOWN ? <p className={classes.quiet}>The {SITES_SHOWN} sites with most trouble, of {sites.length.toLocaleString()}.</p> : null}
+      {sites.length > SITES_SHOWN ? (
+        <p className={classes.quiet}>
+          The {SITES_SHOWN} sites with most trouble, of {sites.length.toLocaleString()}.
+        </p>
+      ) : null}
     </Section>
   );
 }

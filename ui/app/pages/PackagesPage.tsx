@@ -1,17 +1,17 @@
 /** What hosts can be upgraded to. */
 import { Button } from "@mantine/core";
+import { IconPackage } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
-import { IconPackage } from "@tabler/icons-react";
 import { useMemo, useState } from "react";
 import { trustQuery, withdrawPackage } from "~/api/packages";
 import { keys, packagesQuery, publisherKeysQuery } from "~/api/queries";
 import type { Package } from "~/api/types";
 import { Badge } from "~/components/base/Badge";
-import { DataTable, type Column } from "~/components/base/DataTable";
+import { type Column, DataTable } from "~/components/base/DataTable";
 import { Dialog } from "~/components/base/Dialog";
 import { FilterInput } from "~/components/base/FilterInput";
-import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { SubNav } from "~/components/base/SubNav";
 import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
@@ -20,10 +20,10 @@ import { UploadDialog } from "~/components/packages/UploadDialog";
 import { TextLink } from "~/components/TextLink";
 import { useChange } from "~/hooks/useChange";
 import { matchesWords } from "~/util/adminSearch";
-import { platformOf, platformsText, productOf, releasesOf, runsReleaseQuery, type Release } from "~/util/packages";
+import { platformOf, platformsText, productOf, type Release, releasesOf, runsReleaseQuery } from "~/util/packages";
 import { plural, sentence, size } from "~/util/words";
-import { PACKAGE_PAGES } from "./subPages";
 import classes from "./Admin.module.css";
+import { PACKAGE_PAGES } from "./subPages";
 
 const route = getRouteApi("/shell/packages");
 
@@ -37,17 +37,69 @@ export function PackagesPage() {
   const [withdrawing, setWithdrawing] = useState<Package | null>(null);
   const root = trust.data?.published ?? false;
   const releases = useMemo(() => releasesOf(packages.data ?? []), [packages.data]);
-  const shown = releases.filter((r) => matchesWords(q, [r.product, r.version, ...r.files.flatMap((p) => [p.file, platformOf(p)]), platformsText(r.files), ...r.pushedBy]));
+  const shown = releases.filter((r) =>
+    matchesWords(q, [r.product, r.version, ...r.files.flatMap((p) => [p.file, platformOf(p)]), platformsText(r.files), ...r.pushedBy]),
+  );
   const keyName = (id: string) => publishers.data?.find((k) => k.id === id)?.name || id || "the targets file";
   const columns: Column<Release>[] = [
     { id: "product", header: "Product", nowrap: true, cell: (r) => <strong>{r.product}</strong> },
-    { id: "version", header: "Version", nowrap: true, cell: (r) => <span className={classes.inline}><span className="mono">{r.version}</span>{r.snapshot ? <span className={classes.tag}>snapshot</span> : null}</span> },
-    { id: "state", header: "State", nowrap: true, cell: (r) => (r.withheld ? <Badge tone="wait" title={sentence(r.withheld)}>Withheld</Badge> : <Badge tone="ok">Published</Badge>) },
+    {
+      id: "version",
+      header: "Version",
+      nowrap: true,
+      cell: (r) => (
+        <span className={classes.inline}>
+          <span className="mono">{r.version}</span>
+          {r.snapshot ? <span className={classes.tag}>snapshot</span> : null}
+        </span>
+      ),
+    },
+    {
+      id: "state",
+      header: "State",
+      nowrap: true,
+      cell: (r) =>
+        r.withheld ? (
+          <Badge tone="wait" title={sentence(r.withheld)}>
+            Withheld
+          </Badge>
+        ) : (
+          <Badge tone="ok">Published</Badge>
+        ),
+    },
     { id: "platforms", header: "Platforms", nowrap: true, wide: true, cell: (r) => <span className={classes.sub}>{platformsText(r.files)}</span> },
     { id: "size", header: "Size", align: "end", nowrap: true, wide: true, cell: (r) => size(r.size) },
-    { id: "signed", header: "Signed by", nowrap: true, wide: true, cell: (r) => [...(r.signed ? ["targets file"] : []), ...r.keyIds.map(keyName)].join(", ") || "–" },
-    { id: "pushed", header: "Pushed", nowrap: true, wide: true, cell: (r) => <><When at={r.pushedAt} />{r.pushedBy.length > 0 ? <span className={classes.muted}> by {r.pushedBy.join(", ")}</span> : null}</> },
-    { id: "hosts", header: "Hosts", quiet: true, align: "end", nowrap: true, cell: (r) => <TextLink to="/agents" search={{ kuery: runsReleaseQuery(r) }} inherit underline="always" aria-label={`Hosts that run ${r.product} ${r.version}`}>Hosts</TextLink> },
+    {
+      id: "signed",
+      header: "Signed by",
+      nowrap: true,
+      wide: true,
+      cell: (r) => [...(r.signed ? ["targets file"] : []), ...r.keyIds.map(keyName)].join(", ") || "–",
+    },
+    {
+      id: "pushed",
+      header: "Pushed",
+      nowrap: true,
+      wide: true,
+      cell: (r) => (
+        <>
+          <When at={r.pushedAt} />
+          {r.pushedBy.length > 0 ? <span className={classes.muted}> by {r.pushedBy.join(", ")}</span> : null}
+        </>
+      ),
+    },
+    {
+      id: "hosts",
+      header: "Hosts",
+      quiet: true,
+      align: "end",
+      nowrap: true,
+      cell: (r) => (
+        <TextLink to="/agents" search={{ kuery: runsReleaseQuery(r) }} inherit underline="always" aria-label={`Hosts that run ${r.product} ${r.version}`}>
+          Hosts
+        </TextLink>
+      ),
+    },
   ];
   return (
     <>
@@ -66,11 +118,28 @@ export function PackagesPage() {
       {releases.length > 0 ? (
         <>
           <div className={classes.toolbar}>
-            <FilterInput label="Find a product, version or platform" value={q ?? ""} onChange={(text) => void navigate({ search: { q: text || undefined }, replace: true })} />
-            <span>{plural(shown.length, "version")}, {plural(shown.reduce((n, r) => n + r.files.length, 0), "archive")}</span>
+            <FilterInput
+              label="Find a product, version or platform"
+              value={q ?? ""}
+              onChange={(text) => void navigate({ search: { q: text || undefined }, replace: true })}
+            />
+            <span>
+              {plural(shown.length, "version")},{" "}
+              {plural(
+                shown.reduce((n, r) => n + r.files.length, 0),
+                "archive",
+              )}
+            </span>
           </div>
-          <DataTable label="Packages by product and version" columns={columns} rows={shown} rowId={(r) => r.id} rowName={(r) => `${r.product} ${r.version}`} density="compact"
-            expanded={(r) => <ReleaseFiles release={r} keyName={keyName} onWithdraw={setWithdrawing} />} />
+          <DataTable
+            label="Packages by product and version"
+            columns={columns}
+            rows={shown}
+            rowId={(r) => r.id}
+            rowName={(r) => `${r.product} ${r.version}`}
+            density="compact"
+            expanded={(r) => <ReleaseFiles release={r} keyName={keyName} onWithdraw={setWithdrawing} />}
+          />
         </>
       ) : null}
       {uploading ? <UploadDialog root={root} onClose={() => setUploading(false)} /> : null}
@@ -84,12 +153,26 @@ muster package push muster-agent-VERSION-linux-amd64.tar.gz --targets-key releas
 
 function WithdrawDialog({ pkg: p, onClose }: { pkg: Package; onClose: () => void }) {
   const withdraw = useChange({
-    run: (why: string) => withdrawPackage(p.file, why), done: `${p.file} is withdrawn`, stale: [keys.packages, keys.versions, keys.preview, keys.trails], after: onClose,
+    run: (why: string) => withdrawPackage(p.file, why),
+    done: `${p.file} is withdrawn`,
+    stale: [keys.packages, keys.versions, keys.preview, keys.trails],
+    after: onClose,
   });
   return (
-    <Dialog title={`Withdraw ${productOf(p)} ${p.version} for ${platformOf(p)}?`} confirm="Withdraw package" danger typed={p.version} why="optional" busy={withdraw.isPending} error={withdraw.error}
-      onConfirm={(why) => withdraw.mutate(why)} onClose={onClose}>
-      <p>Hosts that run it keep it, but no host can download <span className="mono">{p.file}</span> any more. Upgrades to it that have not downloaded yet fail.</p>
+    <Dialog
+      title={`Withdraw ${productOf(p)} ${p.version} for ${platformOf(p)}?`}
+      confirm="Withdraw package"
+      danger
+      typed={p.version}
+      why="optional"
+      busy={withdraw.isPending}
+      error={withdraw.error}
+      onConfirm={(why) => withdraw.mutate(why)}
+      onClose={onClose}
+    >
+      <p>
+        Hosts that run it keep it, but no host can download <span className="mono">{p.file}</span> any more. Upgrades to it that have not downloaded yet fail.
+      </p>
     </Dialog>
   );
 }

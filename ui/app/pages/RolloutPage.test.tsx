@@ -1,7 +1,7 @@
 import { beforeAll, expect, test, vi } from "vitest";
+import type { Batch, Rollout } from "~/api/types";
 import { button, click, pages, type, until } from "~/testing/page";
 import { rollout, target } from "~/testing/rollout";
-import type { Batch, Rollout } from "~/api/types";
 
 // The router loads the page when it is opened, which takes longer than a test waits on a busy machine.
 vi.setConfig({ testTimeout: 20_000, hookTimeout: 60_000 });
@@ -16,28 +16,61 @@ const rest: Batch = { index: 1, kind: "regular", ring: 0, counts: rollout({ coun
 function answer(change: Partial<Rollout> = {}) {
   const r: Rollout = {
     ...rollout({ plan: { strategy: { kind: "canary", canary: { approval: true } } }, counts: { succeeded: 1, failed: 1, pending: 3 } }),
-    started_at: at, started_by: "ann", batches: [canary, rest], waiting: [{ code: "approval", text: "an operator must approve the rest", since: at }],
-    would_stop: "1 of 3 failures so far: 2 more pause it.", pace: { done: 2, total: 5 },
+    started_at: at,
+    started_by: "ann",
+    batches: [canary, rest],
+    waiting: [{ code: "approval", text: "an operator must approve the rest", since: at }],
+    would_stop: "1 of 3 failures so far: 2 more pause it.",
+    pace: { done: 2, total: 5 },
     causes: [{ code: "crash_loop", text: "It ended 3 times in 60 s.", state: "failed", count: 1 }],
     commands: [
       { name: "approve", allowed: true, primary: true, needs_reason: true, warning: "1 of 2 canaries failed. All batches after them get the same version." },
       { name: "start", allowed: false, reason: "It has been started already." },
-      { name: "retry_targets", allowed: true }, { name: "skip", allowed: true },
+      { name: "retry_targets", allowed: true },
+      { name: "skip", allowed: true },
     ],
     ...change,
   };
   page.answers["/api/v1/rollouts/r1"] = { item: r };
   page.answers["/api/v1/rollouts/r1/approve"] = { item: r };
-  page.answers["/api/v1/audit"] = { items: [{ id: "e", at, actor: "ann", verb: "rollout.start", subject: "r1", text: "ann started it", why: "CHG-1" }], total: 1, page: 1, perPage: 100 };
-  page.answers["/api/v1/rollouts/r1/grid"] = { generation: 1, agent_ids: ["a1", "a2"], hostnames: ["web-01", "web-02"], batches: [0, 0], states: ["failed", "succeeded"], progress: ["failed", "committed"] };
-  page.answers["/api/v1/rollouts/r1/targets"] = { items: [{ ...target("failed"), code: "crash_loop", error: "ended 3 times", commands: [{ name: "retry", allowed: true }, { name: "skip", allowed: false, reason: "It is left out already." }] }], total: 1, page: 1, perPage: 50 };
+  page.answers["/api/v1/audit"] = {
+    items: [{ id: "e", at, actor: "ann", verb: "rollout.start", subject: "r1", text: "ann started it", why: "CHG-1" }],
+    total: 1,
+    page: 1,
+    perPage: 100,
+  };
+  page.answers["/api/v1/rollouts/r1/grid"] = {
+    generation: 1,
+    agent_ids: ["a1", "a2"],
+    hostnames: ["web-01", "web-02"],
+    batches: [0, 0],
+    states: ["failed", "succeeded"],
+    progress: ["failed", "committed"],
+  };
+  page.answers["/api/v1/rollouts/r1/targets"] = {
+    items: [
+      {
+        ...target("failed"),
+        code: "crash_loop",
+        error: "ended 3 times",
+        commands: [
+          { name: "retry", allowed: true },
+          { name: "skip", allowed: false, reason: "It is left out already." },
+        ],
+      },
+    ],
+    total: 1,
+    page: 1,
+    perPage: 50,
+  };
 }
 
 test("the board says where the rollout is, what it waits for, and what would stop it", async () => {
   answer();
   await page.open("/rollouts/r1", "1 of 3 failures so far");
   const text = document.body.textContent!;
-  for (const part of ["Waiting", "Batch 1 of 2", "Needs approval", "1 of 5 hosts committed", "Failures by cause: 1 host", "Canaries", "CHG-1"]) expect(text).toContain(part);
+  for (const part of ["Waiting", "Batch 1 of 2", "Needs approval", "1 of 5 hosts committed", "Failures by cause: 1 host", "Canaries", "CHG-1"])
+    expect(text).toContain(part);
   await until(() => document.body.textContent!.includes("Crash loop: ended 3 times."), "the reason of a host");
 });
 
@@ -73,7 +106,10 @@ test("a rollout gets other limits, and what was not changed stays as it is", asy
   await type(field("Wait between batches"), "5m");
   await click(button("Adjust limits", dialog));
   await until(() => page.sent.length === 1, "the order");
-  expect(page.sent[0]).toEqual({ path: "/api/v1/rollouts/r1/adjust", body: { limits: { max_parallel: 10, per: [{ label: "rack", max: 2 }] }, pace: { soak: "5m" } } });
+  expect(page.sent[0]).toEqual({
+    path: "/api/v1/rollouts/r1/adjust",
+    body: { limits: { max_parallel: 10, per: [{ label: "rack", max: 2 }] }, pace: { soak: "5m" } },
+  });
 });
 
 test("a rollout is cancelled at once from its menu", async () => {

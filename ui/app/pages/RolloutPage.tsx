@@ -7,7 +7,7 @@ import { ApiError } from "~/api/client";
 import { rolloutQuery } from "~/api/queries";
 import type { Rollout } from "~/api/types";
 import { RolloutBadge } from "~/components/base/Badge";
-import { Empty, Line, Loading, LoadError, PageHead, Section } from "~/components/base/Page";
+import { Empty, Line, LoadError, Loading, PageHead, Section } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
 import { BatchTable } from "~/components/board/BatchTable";
 import classes from "~/components/board/Board.module.css";
@@ -42,8 +42,14 @@ export function RolloutPage() {
       <>
         <PageHead title="Rollout" crumbs={crumbs} />
         {query.error instanceof ApiError && query.error.statusCode === 404 ? (
-          <Empty title="There is no such rollout">It may have been a draft that was deleted. Its id is <span className="mono">{rolloutId}</span>.</Empty>
-        ) : query.isError ? <LoadError what="The rollout" error={query.error} onRetry={() => void query.refetch()} /> : <Loading rows={8} />}
+          <Empty title="There is no such rollout">
+            It may have been a draft that was deleted. Its id is <span className="mono">{rolloutId}</span>.
+          </Empty>
+        ) : query.isError ? (
+          <LoadError what="The rollout" error={query.error} onRetry={() => void query.refetch()} />
+        ) : (
+          <Loading rows={8} />
+        )}
       </>
     );
   }
@@ -58,13 +64,31 @@ export function RolloutPage() {
 function DraftOf({ rollout: r }: { rollout: Rollout }) {
   return (
     <>
-      <PageHead title={<Title rollout={r} />} name={r.plan.name} crumbs={crumbs} badge={<RolloutBadge rollout={r} strong />} docs="rollouts" sub={<Line>{[<>Drafted by {r.created_by} <Ago at={r.created_at} /></>]}</Line>}>
+      <PageHead
+        title={<Title rollout={r} />}
+        name={r.plan.name}
+        crumbs={crumbs}
+        badge={<RolloutBadge rollout={r} strong />}
+        docs="rollouts"
+        sub={
+          <Line>
+            {[
+              <>
+                Drafted by {r.created_by} <Ago at={r.created_at} />
+              </>,
+            ]}
+          </Line>
+        }
+      >
         <BoardCommands rollout={r} failed={[]} />
         <StartButton rollout={r} />
       </PageHead>
       <div className={classes.draft}>
         <DraftPreview rollout={r} />
-        <div className={classes.stack}><PlanFacts rollout={r} /><RolloutTrail rolloutId={r.id} /></div>
+        <div className={classes.stack}>
+          <PlanFacts rollout={r} />
+          <RolloutTrail rolloutId={r.id} />
+        </div>
       </div>
     </>
   );
@@ -84,7 +108,14 @@ function Board({ rollout: r }: { rollout: Rollout }) {
   const causes = r.causes ?? [];
   return (
     <>
-      <PageHead title={<Title rollout={r} />} name={r.plan.name} crumbs={crumbs} badge={<RolloutBadge rollout={r} strong />} docs="rollouts" sub={<Progress rollout={r} />}>
+      <PageHead
+        title={<Title rollout={r} />}
+        name={r.plan.name}
+        crumbs={crumbs}
+        badge={<RolloutBadge rollout={r} strong />}
+        docs="rollouts"
+        sub={<Progress rollout={r} />}
+      >
         <TryAgain rollout={r} />
         <BoardCommands rollout={r} failed={failed} />
       </PageHead>
@@ -96,14 +127,26 @@ function Board({ rollout: r }: { rollout: Rollout }) {
         {grid.data ? <BoardGrid rollout={r} grid={grid.data} search={search} onShow={onShow} /> : null}
         <div className={classes.sides}>
           <div className={classes.column}>
-            <Section title={causes.length > 0 ? `Failures by cause: ${plural(causes.reduce((n, c) => n + c.count, 0), "host")}` : "Failures by cause"} plain>
+            <Section
+              title={
+                causes.length > 0
+                  ? `Failures by cause: ${plural(
+                      causes.reduce((n, c) => n + c.count, 0),
+                      "host",
+                    )}`
+                  : "Failures by cause"
+              }
+              plain
+            >
               {causes.length > 0 ? <Causes causes={causes} code={search.code} onShow={onShow} /> : <p className={classes.none}>No host has failed.</p>}
             </Section>
             <RolloutTrail rolloutId={r.id} />
           </div>
           <div className={classes.column}>
             {r.plan.component || !r.plan.version ? null : <VersionHealth version={r.plan.version} />}
-            <Section title="Batches" plain><BatchTable rollout={r} batch={search.batch} onBatch={onBatch} /></Section>
+            <Section title="Batches" plain>
+              <BatchTable rollout={r} batch={search.batch} onBatch={onBatch} />
+            </Section>
           </div>
         </div>
         <TargetTable rollout={r} grid={grid.data} search={search} onShow={onShow} />
@@ -116,7 +159,12 @@ function Board({ rollout: r }: { rollout: Rollout }) {
 /** The name, with the version unless the name has it. */
 function Title({ rollout: r }: { rollout: Rollout }) {
   const goal = goalOf(r);
-  return <>{r.plan.name}{goal ? <span className={classes.goal}> {goal.replace(/^to /, "→ ")}</span> : null}</>;
+  return (
+    <>
+      {r.plan.name}
+      {goal ? <span className={classes.goal}> {goal.replace(/^to /, "→ ")}</span> : null}
+    </>
+  );
 }
 
 /** The line under the name: where it is, how fast it goes, when it will be done. */
@@ -128,9 +176,19 @@ function Progress({ rollout: r }: { rollout: Rollout }) {
       {[
         batchLine(r),
         r.state !== "running" ? null : rateText(r.pace?.per_minute),
-        done && r.pace?.done_about ? <time key="done" dateTime={r.pace.done_about} title={exactWithZone(r.pace.done_about)}>{done}</time> : null,
-        <span key="started">{r.ended_at ? "Started" : "started"} by {r.started_by} <Ago at={r.started_at} /></span>,
-        r.ended_at ? <span key="ended">ended <Ago at={r.ended_at} /></span> : null,
+        done && r.pace?.done_about ? (
+          <time key="done" dateTime={r.pace.done_about} title={exactWithZone(r.pace.done_about)}>
+            {done}
+          </time>
+        ) : null,
+        <span key="started">
+          {r.ended_at ? "Started" : "started"} by {r.started_by} <Ago at={r.started_at} />
+        </span>,
+        r.ended_at ? (
+          <span key="ended">
+            ended <Ago at={r.ended_at} />
+          </span>
+        ) : null,
       ]}
     </Line>
   );

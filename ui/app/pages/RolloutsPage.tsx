@@ -1,23 +1,23 @@
 /** The rollouts, newest first, with how those under way are getting on. */
 import { Button, MultiSelect } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconRocket } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { rolloutsPageQuery, ROLLOUTS_PER_PAGE } from "~/api/board";
+import { ROLLOUTS_PER_PAGE, rolloutsPageQuery } from "~/api/board";
 import type { Rollout, StrategyKind } from "~/api/types";
 import { RolloutBadge } from "~/components/base/Badge";
-import { DataTable, type Column } from "~/components/base/DataTable";
-import { Empty, Loading, LoadError, PageHead } from "~/components/base/Page";
+import { type Column, DataTable } from "~/components/base/DataTable";
+import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
+import { ProgressBar } from "~/components/base/ProgressBar";
 import { SubNav } from "~/components/base/SubNav";
 import { When } from "~/components/base/Time";
-import { ProgressBar } from "~/components/base/ProgressBar";
 import { CopyBlock } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
 import { committedPercent, doneText, rateText } from "~/util/board";
 import { failedText } from "~/util/rolloutCounts";
-import { isTab, STATE_TABS, type RolloutsSearch } from "~/util/rolloutSearch";
+import { isTab, type RolloutsSearch, STATE_TABS } from "~/util/rolloutSearch";
 import { stopReason, waitsOf, waitTitle } from "~/util/rolloutText";
 import { strategies, strategyChoices } from "~/util/strategies";
 import classes from "./RolloutsPage.module.css";
@@ -26,9 +26,20 @@ const route = getRouteApi("/shell/rollouts");
 
 const COLUMNS: Column<Rollout>[] = [
   { id: "name", header: "Rollout", width: "auto", cell: (r) => <Name rollout={r} /> },
-  { id: "version", header: "Version", width: "84px", wide: true, cell: (r) => <span className="mono">{r.plan.version ?? r.plan.upgrade_id ?? (r.rollback_of ? "earlier ones" : "–")}</span> },
+  {
+    id: "version",
+    header: "Version",
+    width: "84px",
+    wide: true,
+    cell: (r) => <span className="mono">{r.plan.version ?? r.plan.upgrade_id ?? (r.rollback_of ? "earlier ones" : "–")}</span>,
+  },
   { id: "state", header: "State", width: "112px", cell: (r) => <RolloutBadge rollout={r} /> },
-  { id: "progress", header: "Committed", width: "var(--committed-column)", cell: (r) => (r.state === "draft" ? <span className={classes.faint}>Not started</span> : <Progress rollout={r} />) },
+  {
+    id: "progress",
+    header: "Committed",
+    width: "var(--committed-column)",
+    cell: (r) => (r.state === "draft" ? <span className={classes.faint}>Not started</span> : <Progress rollout={r} />),
+  },
   { id: "hosts", header: "Hosts", align: "end", width: "72px", wide: true, cell: (r) => (r.state === "draft" ? "–" : r.counts.total.toLocaleString()) },
   { id: "pace", header: "Pace", width: "160px", wide: true, cell: (r) => <Pace rollout={r} /> },
   { id: "started", header: "Started", width: "144px", wide: true, cell: (r) => <Started rollout={r} /> },
@@ -47,30 +58,60 @@ export function RolloutsPage() {
       <PageHead title="Rollouts" docs="rollouts" sub="Upgrades of many hosts in batches, which pause by themselves when too many fail.">
         <Button renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>Create rollout</Button>
       </PageHead>
-      <SubNav label="Rollouts" pages={[{ to: "/rollouts", label: "Rollouts" }, { to: "/groups", label: "Groups" }]} />
+      <SubNav
+        label="Rollouts"
+        pages={[
+          { to: "/rollouts", label: "Rollouts" },
+          { to: "/groups", label: "Groups" },
+        ]}
+      />
       {list.isError ? <LoadError what="The rollouts" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Loading rows={6} /> : null}
       {list.data && (rows.length > 0 || filtered) ? (
         <div className={classes.filters}>
           <div className={classes.tabs} role="group" aria-label="State">
             {STATE_TABS.map((t) => (
-              <button key={t.label} type="button" className={classes.tab} aria-pressed={isTab(t, search.state)} onClick={() => show({ state: t.state })}>{t.label}</button>
+              <button key={t.label} type="button" className={classes.tab} aria-pressed={isTab(t, search.state)} onClick={() => show({ state: t.state })}>
+                {t.label}
+              </button>
             ))}
           </div>
           <MultiSelect
-            className={classes.kind} aria-label="Strategy" placeholder={search.kind ? undefined : "All strategies"} clearable
-            data={strategyChoices} value={search.kind ?? []}
+            className={classes.kind}
+            aria-label="Strategy"
+            placeholder={search.kind ? undefined : "All strategies"}
+            clearable
+            data={strategyChoices}
+            value={search.kind ?? []}
             onChange={(kind) => show({ kind: kind.length > 0 ? (kind as StrategyKind[]) : undefined })}
           />
         </div>
       ) : null}
-      {list.data && rows.length === 0 ? (filtered ? (
-        <Empty title="No rollout matches these filters"><Button variant="default" onClick={() => show({ state: undefined, kind: undefined })}>Show all rollouts</Button></Empty>
-      ) : <First />) : null}
+      {list.data && rows.length === 0 ? (
+        filtered ? (
+          <Empty title="No rollout matches these filters">
+            <Button variant="default" onClick={() => show({ state: undefined, kind: undefined })}>
+              Show all rollouts
+            </Button>
+          </Empty>
+        ) : (
+          <First />
+        )
+      ) : null}
       {rows.length > 0 ? (
         <>
-          <div className={classes.table}><DataTable label="Rollouts" columns={COLUMNS} rows={rows} rowId={(r) => r.id} density="comfortable" fixed={860} busy={list.isPlaceholderData}
-            onOpen={(r) => void navigate({ to: "/rollouts/$rolloutId", params: { rolloutId: r.id } })} /></div>
+          <div className={classes.table}>
+            <DataTable
+              label="Rollouts"
+              columns={COLUMNS}
+              rows={rows}
+              rowId={(r) => r.id}
+              density="comfortable"
+              fixed={860}
+              busy={list.isPlaceholderData}
+              onOpen={(r) => void navigate({ to: "/rollouts/$rolloutId", params: { rolloutId: r.id } })}
+            />
+          </div>
           <Pager page={page} perPage={ROLLOUTS_PER_PAGE} total={list.data?.total ?? 0} of="rollouts" onPage={(p) => show({ page: p > 1 ? p : undefined })} />
         </>
       ) : null}
@@ -90,8 +131,12 @@ function First() {
 function Name({ rollout: r }: { rollout: Rollout }) {
   return (
     <div>
-      <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} inherit className={classes.name} title={r.plan.name}>{r.plan.name}</TextLink>
-      <div className={classes.sub}>{[strategies[r.plan.strategy.kind]?.label ?? r.plan.strategy.kind, r.plan.component ? `component ${r.plan.component}` : ""].filter(Boolean).join(" · ")}</div>
+      <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} inherit className={classes.name} title={r.plan.name}>
+        {r.plan.name}
+      </TextLink>
+      <div className={classes.sub}>
+        {[strategies[r.plan.strategy.kind]?.label ?? r.plan.strategy.kind, r.plan.component ? `component ${r.plan.component}` : ""].filter(Boolean).join(" · ")}
+      </div>
     </div>
   );
 }
@@ -99,7 +144,13 @@ function Name({ rollout: r }: { rollout: Rollout }) {
 function Started({ rollout: r }: { rollout: Rollout }) {
   return (
     <div>
-      {r.started_at ? <When at={r.started_at} /> : <>Drafted <When at={r.created_at} /></>}
+      {r.started_at ? (
+        <When at={r.started_at} />
+      ) : (
+        <>
+          Drafted <When at={r.created_at} />
+        </>
+      )}
       <div className={classes.sub}>by {r.started_by ?? r.created_by}</div>
     </div>
   );

@@ -4,11 +4,23 @@ import { button, click, pages, until } from "~/testing/page";
 const page = pages();
 
 const server = (id: string, host: string, version: string, away: boolean) => ({
-  id, host, version, schema: 10, started_at: "2026-03-03T10:00:00Z", seen_at: "2026-03-03T10:00:00Z", away, agents_url: `https://${host}:8220`, admin_url: `https://${host}:8221`, parked: 1200,
+  id,
+  host,
+  version,
+  schema: 10,
+  started_at: "2026-03-03T10:00:00Z",
+  seen_at: "2026-03-03T10:00:00Z",
+  away,
+  agents_url: `https://${host}:8220`,
+  admin_url: `https://${host}:8221`,
+  parked: 1200,
 });
 
 test("servers are listed, and one that is away can be forgotten", async () => {
-  page.answers["/api/v1/servers"] = { items: [server("a", "srv-1", "1.4.0", false), server("b", "srv-2", "1.3.0", true)], remarks: ["servers of several versions run: 1.4 on b; 1.3 on a"] };
+  page.answers["/api/v1/servers"] = {
+    items: [server("a", "srv-1", "1.4.0", false), server("b", "srv-2", "1.3.0", true)],
+    remarks: ["servers of several versions run: 1.4 on b; 1.3 on a"],
+  };
   page.answers["/api/v1/servers/b"] = { action: "deleted" };
   await page.open("/servers", "srv-2");
   const rows = [...document.querySelectorAll("tbody tr")].map((row) => [...row.children].map((c) => c.textContent));

@@ -4,8 +4,8 @@ import { useLocalStorage } from "@mantine/hooks";
 import { Outlet, useLocation } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { NowProvider } from "~/components/Now";
-import { Rail } from "~/components/Rail";
 import { Commands } from "~/components/palette/Commands";
+import { Rail } from "~/components/Rail";
 import { TopBar } from "~/components/TopBar";
 import { CrumbsProvider } from "~/hooks/useCrumbs";
 import { EventsProvider } from "~/hooks/useEvents";
@@ -22,15 +22,31 @@ export function Shell() {
     <EventsProvider>
       <NowProvider>
         <CrumbsProvider>
-          <a className={classes.skip} href="#main">Skip to the content</a>
+          <a className={classes.skip} href="#main">
+            Skip to the content
+          </a>
           <div className={classes.shell} data-narrow={narrow || undefined}>
-            <div className={classes.rail}><Rail narrow={narrow} onNarrow={setNarrow} /></div>
-            <Drawer opened={menu} onClose={() => setMenu(false)} size={208} padding={0} withCloseButton={false} title={<span className="sr-only">Pages</span>} classNames={{ header: classes.drawerHead, body: classes.drawer }}>
+            <div className={classes.rail}>
+              <Rail narrow={narrow} onNarrow={setNarrow} />
+            </div>
+            <Drawer
+              opened={menu}
+              onClose={() => setMenu(false)}
+              size={208}
+              padding={0}
+              withCloseButton={false}
+              title={<span className="sr-only">Pages</span>}
+              classNames={{ header: classes.drawerHead, body: classes.drawer }}
+            >
               <Rail narrow={false} />
             </Drawer>
             <div className={classes.side}>
-              <TopBar onMenu={() => setMenu(true)}><Commands /></TopBar>
-              <main id="main" className={classes.main} tabIndex={-1}><Outlet /></main>
+              <TopBar onMenu={() => setMenu(true)}>
+                <Commands />
+              </TopBar>
+              <main id="main" className={classes.main} tabIndex={-1}>
+                <Outlet />
+              </main>
             </div>
           </div>
         </CrumbsProvider>

@@ -1,12 +1,12 @@
 /** Who signs, what expires, the floor, and the commands for the trust in use. */
 import { Button, FileButton } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconShieldLock } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { base64, publishTrust, trustQuery } from "~/api/packages";
 import { keys } from "~/api/queries";
 import { Dialog } from "~/components/base/Dialog";
-import { Empty, Loading, LoadError, PageHead, Section } from "~/components/base/Page";
+import { Empty, LoadError, Loading, PageHead, Section } from "~/components/base/Page";
 import { SubNav } from "~/components/base/SubNav";
 import { Callout } from "~/components/Callout";
 import { CopyBlock } from "~/components/CopyBlock";
@@ -15,8 +15,8 @@ import { Role, TrustFacts } from "~/components/packages/TrustRoles";
 import { useChange } from "~/hooks/useChange";
 import { recipesFor } from "~/util/trust";
 import { plural, sentence } from "~/util/words";
-import { PACKAGE_PAGES } from "./subPages";
 import classes from "./Admin.module.css";
+import { PACKAGE_PAGES } from "./subPages";
 
 export function TrustPage() {
   const trust = useQuery(trustQuery);
@@ -24,19 +24,39 @@ export function TrustPage() {
   const t = trust.data;
   return (
     <>
-      <PageHead title="Packages & trust" name="Trust" docs="trust" sub="Who must sign what hosts install, when each signature expires, and how to renew it. Private keys stay with their owners.">
-        <FileButton multiple accept=".json" onChange={setFiles} inputProps={{ "aria-label": "Signed files" }}>{(props) => <Button {...props}>Publish signed files…</Button>}</FileButton>
+      <PageHead
+        title="Packages & trust"
+        name="Trust"
+        docs="trust"
+        sub="Who must sign what hosts install, when each signature expires, and how to renew it. Private keys stay with their owners."
+      >
+        <FileButton multiple accept=".json" onChange={setFiles} inputProps={{ "aria-label": "Signed files" }}>
+          {(props) => <Button {...props}>Publish signed files…</Button>}
+        </FileButton>
       </PageHead>
       <SubNav label="Packages and trust" pages={PACKAGE_PAGES} />
       {trust.isError ? <LoadError what="What hosts trust" error={trust.error} onRetry={() => void trust.refetch()} /> : null}
       {trust.isPending ? <Loading /> : null}
       {t ? (
         <div className={classes.stack}>
-          {t.problem ? <Callout kind="error" title="This server cannot sign">{sentence(t.problem)}</Callout> : null}
-          {t.warnings.length > 0 ? <Callout kind="warning" title="Signatures expire soon">{t.warnings.map((w) => <div key={w}>{sentence(w)}</div>)}</Callout> : null}
-          {t.published ? <TrustFacts trust={t} /> : (
+          {t.problem ? (
+            <Callout kind="error" title="This server cannot sign">
+              {sentence(t.problem)}
+            </Callout>
+          ) : null}
+          {t.warnings.length > 0 ? (
+            <Callout kind="warning" title="Signatures expire soon">
+              {t.warnings.map((w) => (
+                <div key={w}>{sentence(w)}</div>
+              ))}
+            </Callout>
+          ) : null}
+          {t.published ? (
+            <TrustFacts trust={t} />
+          ) : (
             <Empty icon={<IconShieldLock size={32} stroke={1.5} aria-hidden />} title="No root is published">
-              Until then no host installs anything. With a root several people sign together, a stolen server can ship nothing, and keys can be replaced without visiting hosts.
+              Until then no host installs anything. With a root several people sign together, a stolen server can ship nothing, and keys can be replaced without
+              visiting hosts.
             </Empty>
           )}
           {t.root || t.targets ? (
@@ -48,7 +68,12 @@ export function TrustPage() {
           <PublisherKeys />
           <Section title="Commands for the trust in use" plain flush>
             <div className={classes.tight}>
-              {recipesFor(t).map((r) => <div key={r.title} className={classes.set}><span>{r.title}</span><CopyBlock label={r.title} text={r.text} /></div>)}
+              {recipesFor(t).map((r) => (
+                <div key={r.title} className={classes.set}>
+                  <span>{r.title}</span>
+                  <CopyBlock label={r.title} text={r.text} />
+                </div>
+              ))}
             </div>
           </Section>
         </div>
@@ -60,12 +85,29 @@ export function TrustPage() {
 
 function PublishDialog({ files, onClose }: { files: File[]; onClose: () => void }) {
   const publish = useChange({
-    run: async (why: string) => publishTrust(await Promise.all(files.map(base64)), why), done: "The signed files are published", stale: [keys.trust, keys.packages, keys.server, keys.trails], after: onClose,
+    run: async (why: string) => publishTrust(await Promise.all(files.map(base64)), why),
+    done: "The signed files are published",
+    stale: [keys.trust, keys.packages, keys.server, keys.trails],
+    after: onClose,
   });
   return (
-    <Dialog title={`Publish ${plural(files.length, "signed file")}?`} confirm={`Publish ${plural(files.length, "file")}`} why="optional" busy={publish.isPending} error={publish.error} onConfirm={(why) => publish.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={`Publish ${plural(files.length, "signed file")}?`}
+      confirm={`Publish ${plural(files.length, "file")}`}
+      why="optional"
+      busy={publish.isPending}
+      error={publish.error}
+      onConfirm={(why) => publish.mutate(why)}
+      onClose={onClose}
+    >
       <p>The server publishes all of them or none. It refuses what hosts would refuse: too few signatures, a version that is not the next, an expired file.</p>
-      <ul>{files.map((f) => <li key={f.name} className="mono">{f.name}</li>)}</ul>
+      <ul>
+        {files.map((f) => (
+          <li key={f.name} className="mono">
+            {f.name}
+          </li>
+        ))}
+      </ul>
     </Dialog>
   );
 }

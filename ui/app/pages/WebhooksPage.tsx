@@ -28,8 +28,18 @@ export function WebhooksPage() {
         <Receivers />
         {settings.data ? (
           <p className={classes.note}>
-            {allow ? <>Inside the network, webhooks reach only <span className="mono">{allow}</span>.</> : "Webhooks reach the internet, and nothing inside the network."} The setting{" "}
-            <TextLink to="/settings" search={{ q: "webhooks.allow" }} inherit underline="always"><span className="mono">webhooks.allow</span></TextLink> names more.
+            {allow ? (
+              <>
+                Inside the network, webhooks reach only <span className="mono">{allow}</span>.
+              </>
+            ) : (
+              "Webhooks reach the internet, and nothing inside the network."
+            )}{" "}
+            The setting{" "}
+            <TextLink to="/settings" search={{ q: "webhooks.allow" }} inherit underline="always">
+              <span className="mono">webhooks.allow</span>
+            </TextLink>{" "}
+            names more.
           </p>
         ) : null}
         <DeadLetters page={page} onPage={(n) => void navigate({ search: { page: n } })} />

@@ -1,7 +1,19 @@
 /** The pages of the rail, in its order. */
 import {
-  IconActivityHeartbeat, IconBell, IconChartAreaLine, IconFlag3, IconHistory, IconPackage, IconPlugConnected, IconRocket, IconServer2, IconSettings, IconShieldCheck, IconSitemap,
-  IconWebhook, type Icon,
+  type Icon,
+  IconActivityHeartbeat,
+  IconBell,
+  IconChartAreaLine,
+  IconFlag3,
+  IconHistory,
+  IconPackage,
+  IconPlugConnected,
+  IconRocket,
+  IconServer2,
+  IconSettings,
+  IconShieldCheck,
+  IconSitemap,
+  IconWebhook,
 } from "@tabler/icons-react";
 
 export interface NavPage {

@@ -1,4 +1,11 @@
 /** The pages that share an entry of the rail. */
-export const SETTINGS_PAGES = [{ to: "/settings", label: "Settings" }, { to: "/servers", label: "Servers" }, { to: "/admin-keys", label: "Admin keys" }];
+export const SETTINGS_PAGES = [
+  { to: "/settings", label: "Settings" },
+  { to: "/servers", label: "Servers" },
+  { to: "/admin-keys", label: "Admin keys" },
+];
 
-export const PACKAGE_PAGES = [{ to: "/packages", label: "Packages" }, { to: "/trust", label: "Trust" }];
+export const PACKAGE_PAGES = [
+  { to: "/packages", label: "Packages" },
+  { to: "/trust", label: "Trust" },
+];

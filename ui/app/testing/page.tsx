@@ -56,9 +56,15 @@ export function pages(): Pages {
   async function open(path: string, shows: string): Promise<void> {
     window.history.replaceState(null, "", path);
     const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
-    await act(async () => root.render(
-      <MantineProvider env="test"><QueryClientProvider client={client}><RouterProvider router={makeRouter(client)} /></QueryClientProvider></MantineProvider>,
-    ));
+    await act(async () =>
+      root.render(
+        <MantineProvider env="test">
+          <QueryClientProvider client={client}>
+            <RouterProvider router={makeRouter(client)} />
+          </QueryClientProvider>
+        </MantineProvider>,
+      ),
+    );
     await until(() => document.body.textContent?.includes(shows) ?? false, shows);
   }
   return page;
@@ -69,7 +75,10 @@ export const refusal = (statusCode: number, message: string): Response =>
   new Response(JSON.stringify({ statusCode, error: "refused", message }), { status: statusCode });
 
 export async function until(holds: () => boolean, what: string): Promise<void> {
-  for (let i = 0; i < 100 && !holds(); i++) await act(async () => { await new Promise((resolve) => setTimeout(resolve, 10)); });
+  for (let i = 0; i < 100 && !holds(); i++)
+    await act(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    });
   expect(holds(), `${what}: ${document.body.textContent}`).toBe(true);
 }
 
@@ -81,7 +90,10 @@ export const click = (b: HTMLElement): Promise<void> => act(async () => b.click(
 
 export async function type(field: HTMLTextAreaElement | HTMLInputElement, text: string): Promise<void> {
   await act(async () => {
-    Object.getOwnPropertyDescriptor(field instanceof HTMLInputElement ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype, "value")!.set!.call(field, text);
+    Object.getOwnPropertyDescriptor(field instanceof HTMLInputElement ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype, "value")!.set!.call(
+      field,
+      text,
+    );
     field.dispatchEvent(new Event("input", { bubbles: true }));
   });
 }

@@ -4,8 +4,20 @@ import { actionTitle, isScheduled, lackQuery, latestQuery, orderedBy, outcomeLoo
 
 const now = Date.parse("2026-01-02T10:00:00Z");
 const action = (change: Partial<ActionStatus> = {}): ActionStatus => ({
-  actionId: "x1", type: "UPGRADE", status: "IN_PROGRESS", outcome: "IN_PROGRESS", version: "2.4.1", creationTime: "2026-01-02T09:00:00Z",
-  nbAgentsActioned: 10, nbAgentsActionCreated: 10, nbAgentsAck: 10, nbAgentsFailed: 0, nbAgentsDone: 0, hasRolloutPeriod: false, latestErrors: [], ...change,
+  actionId: "x1",
+  type: "UPGRADE",
+  status: "IN_PROGRESS",
+  outcome: "IN_PROGRESS",
+  version: "2.4.1",
+  creationTime: "2026-01-02T09:00:00Z",
+  nbAgentsActioned: 10,
+  nbAgentsActionCreated: 10,
+  nbAgentsAck: 10,
+  nbAgentsFailed: 0,
+  nbAgentsDone: 0,
+  hasRolloutPeriod: false,
+  latestErrors: [],
+  ...change,
 });
 
 test("titles say what was ordered", () => {
@@ -19,7 +31,12 @@ test("titles say what was ordered", () => {
 
 test("acknowledged is not done: only committed is green", () => {
   const parts = partsOf(action({ progress: { committed: 3, watching: 5, rolled_back: 1, waiting_for_host: 1 } }));
-  expect(parts.map((p) => [p.state, p.tone, p.count])).toEqual([["waiting_for_host", "away", 1], ["watching", "watch", 5], ["committed", "ok", 3], ["rolled_back", "bad", 1]]);
+  expect(parts.map((p) => [p.state, p.tone, p.count])).toEqual([
+    ["waiting_for_host", "away", 1],
+    ["watching", "watch", 5],
+    ["committed", "ok", 3],
+    ["rolled_back", "bad", 1],
+  ]);
 });
 
 test("the parts add up to the hosts", () => {
@@ -38,9 +55,18 @@ test("the outcome is what moves", () => {
 
 test("hosts that the action has left are stopped, and those without an answer wait while it lasts", () => {
   const states = (a: ActionStatus) => partsOf(a).map((p) => [p.state, p.word, p.count]);
-  expect(states(action({ progress: { committed: 8 }, outcome: "COMPLETE" }))).toEqual([["committed", "Committed", 8], ["stopped", "Stopped", 2]]);
-  expect(states(action({ type: "UNENROLL", nbAgentsDone: 9 }))).toEqual([["done", "Done", 9], ["sent", "Waiting", 1]]);
-  expect(states(action({ type: "UNENROLL", nbAgentsDone: 9, outcome: "EXPIRED" }))).toEqual([["done", "Done", 9], ["stopped", "Without an answer", 1]]);
+  expect(states(action({ progress: { committed: 8 }, outcome: "COMPLETE" }))).toEqual([
+    ["committed", "Committed", 8],
+    ["stopped", "Stopped", 2],
+  ]);
+  expect(states(action({ type: "UNENROLL", nbAgentsDone: 9 }))).toEqual([
+    ["done", "Done", 9],
+    ["sent", "Waiting", 1],
+  ]);
+  expect(states(action({ type: "UNENROLL", nbAgentsDone: 9, outcome: "EXPIRED" }))).toEqual([
+    ["done", "Done", 9],
+    ["stopped", "Without an answer", 1],
+  ]);
   expect(latestQuery(action(), "watching")).toBe('upgrade_action_id: "x1" and progress: watching');
   expect(latestQuery(action({ component: "web" }))).toBe('component_actions: "x1"');
   expect(latestQuery(action({ type: "UNENROLL" }))).toBeUndefined();

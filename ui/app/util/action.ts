@@ -5,14 +5,26 @@ import { quoted } from "./kql";
 import { PROGRESS_ORDER, progressTone, progressWord, type Tone } from "./state";
 
 export const typeWord: Record<ActionType, string> = {
-  UPGRADE: "Upgrade", ROLLBACK: "Rollback", STAGE: "Staging", REQUEST_DIAGNOSTICS: "Diagnostics", POLICY_REASSIGN: "Policy reassigned", POLICY_CHANGE: "Policy changed",
-  UNENROLL: "Unenrolment", FORCE_UNENROLL: "Unenrolment at once", UPDATE_TAGS: "Tags changed", MIGRATE: "Migration", PRIVILEGE_LEVEL_CHANGE: "Rights changed",
+  UPGRADE: "Upgrade",
+  ROLLBACK: "Rollback",
+  STAGE: "Staging",
+  REQUEST_DIAGNOSTICS: "Diagnostics",
+  POLICY_REASSIGN: "Policy reassigned",
+  POLICY_CHANGE: "Policy changed",
+  UNENROLL: "Unenrolment",
+  FORCE_UNENROLL: "Unenrolment at once",
+  UPDATE_TAGS: "Tags changed",
+  MIGRATE: "Migration",
+  PRIVILEGE_LEVEL_CHANGE: "Rights changed",
 };
 
 const known = (type: string): type is ActionType => (ACTION_TYPES as readonly string[]).includes(type);
 
 /** actionTitle is what was ordered, such as "Upgrade of web to 2.4.1". */
-export function actionTitle(a: Pick<ActionStatus, "type" | "rollback" | "component" | "version" | "policyId" | "newPolicyId" | "revision">, policyName: (id: string) => string = (id) => id): string {
+export function actionTitle(
+  a: Pick<ActionStatus, "type" | "rollback" | "component" | "version" | "policyId" | "newPolicyId" | "revision">,
+  policyName: (id: string) => string = (id) => id,
+): string {
   if (a.policyId) return `Policy ${policyName(a.policyId)} changed to revision ${a.revision}`;
   if (a.newPolicyId) return `Reassigned to the policy ${policyName(a.newPolicyId)}`;
   const type = a.rollback ? "ROLLBACK" : a.type;
@@ -38,7 +50,9 @@ export function partsOf(a: ActionStatus): Part[] {
   const progress = a.progress && Object.keys(a.progress).length > 0 ? a.progress : undefined;
   if (!progress) return plainParts(a, total);
   const parts: Part[] = PROGRESS_ORDER.filter((s) => progress[s]).map((s) => ({
-    state: s, ...hostLook(s), count: progress[s]!,
+    state: s,
+    ...hostLook(s),
+    count: progress[s]!,
   }));
   const left = total - parts.reduce((n, p) => n + p.count, 0);
   if (left > 0) parts.push({ state: "stopped", ...hostLook("stopped"), count: left });
@@ -78,11 +92,21 @@ export function latestQuery(a: Pick<ActionStatus, "actionId" | "component" | "ty
 export const lackQuery = (policyId: string, revision: number): string => `policy_id: ${quoted(policyId)} and not policy_revision_idx >= ${revision}`;
 
 export const outcomeWord: Record<ActionStatus["outcome"], string> = {
-  IN_PROGRESS: "In progress", COMPLETE: "Complete", FAILED: "Failed", CANCELLED: "Cancelled", EXPIRED: "Expired", ROLLOUT_PASSED: "Past its period",
+  IN_PROGRESS: "In progress",
+  COMPLETE: "Complete",
+  FAILED: "Failed",
+  CANCELLED: "Cancelled",
+  EXPIRED: "Expired",
+  ROLLOUT_PASSED: "Past its period",
 };
 
 const outcomeTones: Record<ActionStatus["outcome"], Tone> = {
-  IN_PROGRESS: "move", COMPLETE: "ok", FAILED: "bad", CANCELLED: "away", EXPIRED: "away", ROLLOUT_PASSED: "wait",
+  IN_PROGRESS: "move",
+  COMPLETE: "ok",
+  FAILED: "bad",
+  CANCELLED: "away",
+  EXPIRED: "away",
+  ROLLOUT_PASSED: "wait",
 };
 
 /** outcomeLook: while any host is watched the action has not ended, whatever was acknowledged. */
@@ -103,4 +127,4 @@ export function isScheduled(a: Pick<ActionStatus, "outcome" | "startTime">, now:
 
 /** orderedBy is who ordered it; what a rollout orders has the rollout beside it, so its name is not repeated. */
 export const orderedBy = (a: Pick<ActionStatus, "created_by" | "rollout">): string =>
-  a.rollout && a.created_by?.startsWith("rollout ") ? "" : a.created_by ?? "";
+  a.rollout && a.created_by?.startsWith("rollout ") ? "" : (a.created_by ?? "");

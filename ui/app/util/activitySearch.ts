@@ -3,7 +3,19 @@ import type { ActionHostState, ActionStatus } from "~/api/types";
 import { compact, pageOf, someOf, textOf } from "./searchParts";
 import { PROGRESS_ORDER } from "./state";
 
-export const ACTION_TYPES = ["UPGRADE", "ROLLBACK", "STAGE", "REQUEST_DIAGNOSTICS", "POLICY_REASSIGN", "POLICY_CHANGE", "UNENROLL", "FORCE_UNENROLL", "UPDATE_TAGS", "MIGRATE", "PRIVILEGE_LEVEL_CHANGE"] as const;
+export const ACTION_TYPES = [
+  "UPGRADE",
+  "ROLLBACK",
+  "STAGE",
+  "REQUEST_DIAGNOSTICS",
+  "POLICY_REASSIGN",
+  "POLICY_CHANGE",
+  "UNENROLL",
+  "FORCE_UNENROLL",
+  "UPDATE_TAGS",
+  "MIGRATE",
+  "PRIVILEGE_LEVEL_CHANGE",
+] as const;
 export type ActionType = (typeof ACTION_TYPES)[number];
 
 export const OUTCOMES: readonly ActionStatus["outcome"][] = ["IN_PROGRESS", "COMPLETE", "FAILED", "CANCELLED", "EXPIRED", "ROLLOUT_PASSED"];
@@ -26,4 +38,12 @@ export const HOST_STATES: readonly ActionHostState[] = [...PROGRESS_ORDER, "done
 
 /** parseActivitySearch drops unknown values, so that old links still open. */
 export const parseActivitySearch = (raw: Record<string, unknown>): ActivitySearch =>
-  compact({ type: someOf(raw.type, ACTION_TYPES), by: textOf(raw.by), outcome: someOf(raw.outcome, OUTCOMES), page: pageOf(raw.page), open: textOf(raw.open), state: someOf(raw.state, HOST_STATES)?.[0], hosts: pageOf(raw.hosts) });
+  compact({
+    type: someOf(raw.type, ACTION_TYPES),
+    by: textOf(raw.by),
+    outcome: someOf(raw.outcome, OUTCOMES),
+    page: pageOf(raw.page),
+    open: textOf(raw.open),
+    state: someOf(raw.state, HOST_STATES)?.[0],
+    hosts: pageOf(raw.hosts),
+  });

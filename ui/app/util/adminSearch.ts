@@ -20,7 +20,8 @@ export interface SettingsSearch {
   changed?: boolean;
 }
 
-export const parseSettingsSearch = (raw: Record<string, unknown>): SettingsSearch => compact({ q: text(raw.q), changed: raw.changed === true ? true : undefined });
+export const parseSettingsSearch = (raw: Record<string, unknown>): SettingsSearch =>
+  compact({ q: text(raw.q), changed: raw.changed === true ? true : undefined });
 
 export interface PolicySearch {
   /** The revision that is shown, and the one that it is compared with. */
@@ -48,7 +49,10 @@ export function parseEnrollSearch(raw: Record<string, unknown>): EnrollSearch {
 /** matchesWords holds if the texts contain each word of q, whatever its case. */
 export function matchesWords(q: string | undefined, texts: readonly (string | undefined)[]): boolean {
   const all = texts.join("\n").toLowerCase();
-  return (q ?? "").toLowerCase().split(/\s+/).every((word) => all.includes(word));
+  return (q ?? "")
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => all.includes(word));
 }
 
 function pageOf(value: unknown): number | undefined {

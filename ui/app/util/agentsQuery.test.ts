@@ -33,7 +33,9 @@ describe("kueryOf", () => {
     expect(orderQuery({ kuery: " " })).toBe("*");
   });
   it("joins text and facets", () => {
-    expect(kueryOf({ kuery: "web or db", health: ["failed"], version: ["2.4.0", "2.5.0"] })).toBe('(web or db) and health: "failed" and version: ("2.4.0" or "2.5.0")');
+    expect(kueryOf({ kuery: "web or db", health: ["failed"], version: ["2.4.0", "2.5.0"] })).toBe(
+      '(web or db) and health: "failed" and version: ("2.4.0" or "2.5.0")',
+    );
     expect(kueryOf({ kuery: "web" })).toBe("host: *web*");
     expect(kueryOf({ policy: ["p-1"] })).toBe('policy: "p-1"');
   });
@@ -51,7 +53,9 @@ describe("filters", () => {
   });
   it("lists chips in the order of the facets", () => {
     expect(chipsOf({ site: ["fra"], health: ["failed", "offline"] })).toEqual([
-      { field: "health", value: "failed" }, { field: "health", value: "offline" }, { field: "site", value: "fra" },
+      { field: "health", value: "failed" },
+      { field: "health", value: "offline" },
+      { field: "site", value: "fra" },
     ]);
   });
   it("has words for values", () => {
@@ -64,8 +68,16 @@ describe("filters", () => {
 
 describe("parseAgentsSearch", () => {
   it("keeps what it knows", () => {
-    expect(parseAgentsSearch({ kuery: "web", health: ["failed", "failed"], version: "2.4.0", page: 3, sort: "seen", desc: true, inactive: true, status: ["x"] })).toEqual({
-      kuery: "web", health: ["failed"], version: ["2.4.0"], page: 3, sort: "seen", desc: true, inactive: true,
+    expect(
+      parseAgentsSearch({ kuery: "web", health: ["failed", "failed"], version: "2.4.0", page: 3, sort: "seen", desc: true, inactive: true, status: ["x"] }),
+    ).toEqual({
+      kuery: "web",
+      health: ["failed"],
+      version: ["2.4.0"],
+      page: 3,
+      sort: "seen",
+      desc: true,
+      inactive: true,
     });
   });
   it("keeps the empty value", () => expect(parseAgentsSearch({ site: [""] })).toEqual({ site: [""] }));

@@ -1,7 +1,7 @@
 /** The query that the agents page sends: the text of the search bar and the chosen values of the facets, as one text in KQL. */
 import type { Health, ProgressState } from "~/api/types";
 import { quoted } from "./kql";
-import { FACETS, type AgentsSearch, type FacetField } from "./search";
+import { type AgentsSearch, FACETS, type FacetField } from "./search";
 import { healthWord, progressWord } from "./state";
 
 /** A text with one of these is KQL; without it the words are parts of host names. */
@@ -15,7 +15,10 @@ export const EVERYTHING = "*";
 export function textQuery(text = ""): string {
   const t = text.trim();
   if (t === "" || t === EVERYTHING || OPERATOR.test(t)) return t;
-  return t.split(/\s+/).map((w) => (AGENT_ID.test(w) ? `agent.id: ${quoted(w)}` : `host: ${w.includes("*") ? w : `*${w}*`}`)).join(" and ");
+  return t
+    .split(/\s+/)
+    .map((w) => (AGENT_ID.test(w) ? `agent.id: ${quoted(w)}` : `host: ${w.includes("*") ? w : `*${w}*`}`))
+    .join(" and ");
 }
 
 /** valuesQuery selects the agents that have one of the values; the empty one means agents without a value. */
@@ -41,10 +44,23 @@ export function kueryOf(search: AgentsSearch, without?: FacetField): string | un
 export const orderQuery = (search: AgentsSearch): string => kueryOf(search) ?? EVERYTHING;
 
 export const FACET_TITLES: Record<FacetField, string> = {
-  health: "Health", progress: "Upgrade", version: "Version", policy: "Policy", tag: "Tag", os: "OS", site: "Site",
+  health: "Health",
+  progress: "Upgrade",
+  version: "Version",
+  policy: "Policy",
+  tag: "Tag",
+  os: "OS",
+  site: "Site",
 };
 
-const NONE: Partial<Record<FacetField, string>> = { progress: "never upgraded", tag: "no tag", site: "no site", os: "unknown", version: "unknown", policy: "no policy" };
+const NONE: Partial<Record<FacetField, string>> = {
+  progress: "never upgraded",
+  tag: "no tag",
+  site: "no site",
+  os: "unknown",
+  version: "unknown",
+  policy: "no policy",
+};
 
 const osWord: Record<string, string> = { linux: "Linux", windows: "Windows", darwin: "macOS" };
 

@@ -4,18 +4,30 @@ import { changesOf, dataOf, hostBeside, recordedChanges, rolloutBeside, subjectO
 test("an entry leads to the page of what it is about", () => {
   expect(subjectOf({ verb: "rollout.pause", subject: "r1" })).toEqual({ page: "rollout", id: "r1" });
   expect(subjectOf({ verb: "agent.upgrade", subject: "7a3rqb2fovgrpj3owk47qii2eo" })).toEqual({ page: "actions", id: "7a3rqb2fovgrpj3owk47qii2eo" });
-  expect(subjectOf({ verb: "agent.describe", subject: "e2cf4784-b798-4b79-8477-af4069dc62fc" })).toEqual({ page: "agent", id: "e2cf4784-b798-4b79-8477-af4069dc62fc" });
+  expect(subjectOf({ verb: "agent.describe", subject: "e2cf4784-b798-4b79-8477-af4069dc62fc" })).toEqual({
+    page: "agent",
+    id: "e2cf4784-b798-4b79-8477-af4069dc62fc",
+  });
   expect(subjectOf({ verb: "server.forget", subject: "s" })).toBeUndefined();
 });
 
 test("a change names the fields that differ", () => {
-  expect(changesOf({ revision: 1, name: "Web", components: [{ name: "web" }] }, { revision: 2, name: "Web", components: [{ name: "web" }], timeout: 0 })).toEqual([
-    { field: "revision", before: "1", after: "2" }, { field: "timeout", before: undefined, after: "0" },
+  expect(
+    changesOf({ revision: 1, name: "Web", components: [{ name: "web" }] }, { revision: 2, name: "Web", components: [{ name: "web" }], timeout: 0 }),
+  ).toEqual([
+    { field: "revision", before: "1", after: "2" },
+    { field: "timeout", before: undefined, after: "0" },
   ]);
 });
 
 test("recorded changes are shown as such, and not as what else was recorded", () => {
-  const data = { revision: 2, changes: [{ field: "ssl.key", hidden: true }, { field: "name", before: "a", after: "b" }] };
+  const data = {
+    revision: 2,
+    changes: [
+      { field: "ssl.key", hidden: true },
+      { field: "name", before: "a", after: "b" },
+    ],
+  };
   expect(recordedChanges({ data })).toEqual(data.changes);
   expect(recordedChanges({ data: { changed: ["spec.agent"] } })).toEqual([]);
   expect(recordedChanges({})).toEqual([]);
@@ -24,7 +36,10 @@ test("recorded changes are shown as such, and not as what else was recorded", ()
 });
 
 test("long lists are counted", () => {
-  expect(dataOf({ data: { agents: ["1", "2", "3", "4", "5", "6"], count: 6, agent_id: "" } })).toEqual([["agents", "6 (1, 2, 3, 4, 5 …)"], ["count", "6"]]);
+  expect(dataOf({ data: { agents: ["1", "2", "3", "4", "5", "6"], count: 6, agent_id: "" } })).toEqual([
+    ["agents", "6 (1, 2, 3, 4, 5 …)"],
+    ["count", "6"],
+  ]);
 });
 
 test("texts leave out who did it, and keep the names of hosts", () => {

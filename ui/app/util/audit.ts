@@ -5,11 +5,25 @@ import { closed, sentence } from "./words";
 
 /** The nouns of verbs, for the filter; the server takes a noun for all its verbs. */
 export const NOUNS: readonly { value: string; label: string }[] = [
-  { value: "agent", label: "Hosts" }, { value: "component", label: "Components" }, { value: "action", label: "Orders" }, { value: "rollout", label: "Rollouts" },
-  { value: "group", label: "Groups of rollouts" }, { value: "fleet", label: "Fleets" }, { value: "policy", label: "Policies" }, { value: "package", label: "Packages" },
-  { value: "trust", label: "Trust metadata" }, { value: "publisher_key", label: "Publisher keys" }, { value: "enrollment_key", label: "Enrolment keys" },
-  { value: "admin_key", label: "Admin keys" }, { value: "freeze", label: "Freezes" }, { value: "exposure", label: "Exposure budget" }, { value: "incident", label: "Incidents" },
-  { value: "webhook", label: "Webhooks" }, { value: "diagnostics", label: "Diagnostics" }, { value: "server", label: "Servers" }, { value: "view", label: "Saved views" },
+  { value: "agent", label: "Hosts" },
+  { value: "component", label: "Components" },
+  { value: "action", label: "Orders" },
+  { value: "rollout", label: "Rollouts" },
+  { value: "group", label: "Groups of rollouts" },
+  { value: "fleet", label: "Fleets" },
+  { value: "policy", label: "Policies" },
+  { value: "package", label: "Packages" },
+  { value: "trust", label: "Trust metadata" },
+  { value: "publisher_key", label: "Publisher keys" },
+  { value: "enrollment_key", label: "Enrolment keys" },
+  { value: "admin_key", label: "Admin keys" },
+  { value: "freeze", label: "Freezes" },
+  { value: "exposure", label: "Exposure budget" },
+  { value: "incident", label: "Incidents" },
+  { value: "webhook", label: "Webhooks" },
+  { value: "diagnostics", label: "Diagnostics" },
+  { value: "server", label: "Servers" },
+  { value: "view", label: "Saved views" },
 ];
 
 export const nounOf = (verb: string): string => verb.split(".")[0]!;
@@ -87,15 +101,13 @@ export interface Change {
 
 /** recordedChanges returns the fields that an entry says were changed. */
 export function recordedChanges(e: Pick<AuditEntry, "data">): Change[] {
-  return Array.isArray(e.data?.changes) ? e.data.changes as Change[] : [];
+  return Array.isArray(e.data?.changes) ? (e.data.changes as Change[]) : [];
 }
 
 /** changesOf returns the fields that differ between two states of an object, by name; nested values are compared as a whole. */
 export function changesOf(before: Readonly<Record<string, unknown>>, after: Readonly<Record<string, unknown>>): Change[] {
   const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((f) => f !== "changes").sort();
-  return fields
-    .map((field) => ({ field, before: textOf(before[field]), after: textOf(after[field]) }))
-    .filter((c) => c.before !== c.after);
+  return fields.map((field) => ({ field, before: textOf(before[field]), after: textOf(after[field]) })).filter((c) => c.before !== c.after);
 }
 
 /** A value in one line; what is absent has none. */
@@ -111,7 +123,8 @@ const IDS_SHOWN = 5;
 export function dataOf(e: Pick<AuditEntry, "data">): [name: string, text: string][] {
   return Object.entries(e.data ?? {}).flatMap(([name, value]) => {
     if (name === "changes") return [];
-    if (Array.isArray(value) && value.length > IDS_SHOWN && value.every((v) => typeof v === "string")) return [[name, `${value.length.toLocaleString()} (${value.slice(0, IDS_SHOWN).join(", ")} …)`] as [string, string]];
+    if (Array.isArray(value) && value.length > IDS_SHOWN && value.every((v) => typeof v === "string"))
+      return [[name, `${value.length.toLocaleString()} (${value.slice(0, IDS_SHOWN).join(", ")} …)`] as [string, string]];
     const text = textOf(value);
     return text === undefined || text === "" ? [] : [[name, text] as [string, string]];
   });

@@ -1,10 +1,30 @@
 import { expect, test } from "vitest";
 import type { Batch, Counts } from "~/api/types";
 import { counts, rollout, target } from "~/testing/rollout";
-import { batchLine, batchNameOf, canaryShares, doneText, committedPercent, committedText, endText, outcomeText, ownReason, percentText, rateText, restText, targetSince } from "./board";
+import {
+  batchLine,
+  batchNameOf,
+  canaryShares,
+  committedPercent,
+  committedText,
+  doneText,
+  endText,
+  outcomeText,
+  ownReason,
+  percentText,
+  rateText,
+  restText,
+  targetSince,
+} from "./board";
 
 const at = "2026-01-02T10:00:00Z";
-const batch = (index: number, kind: Batch["kind"], change: Partial<Counts>, ended = false): Batch => ({ index, kind, ring: 0, counts: counts(change), cleared_at: ended ? at : undefined });
+const batch = (index: number, kind: Batch["kind"], change: Partial<Counts>, ended = false): Batch => ({
+  index,
+  kind,
+  ring: 0,
+  counts: counts(change),
+  cleared_at: ended ? at : undefined,
+});
 
 test("the batch under way is numbered from one", () => {
   const batches = [batch(0, "canary", { succeeded: 2 }, true), batch(1, "regular", { pending: 3 }), batch(2, "regular", { pending: 3 })];
@@ -14,7 +34,14 @@ test("the batch under way is numbered from one", () => {
 });
 
 test.each<[number | undefined, string | undefined]>([
-  [undefined, undefined], [0, undefined], [1_240.3, "1,240/min"], [38.2, "38/min"], [1.52, "1.5/min"], [2, "2/min"], [0.5, "30/h"], [0.001, "1/h"],
+  [undefined, undefined],
+  [0, undefined],
+  [1_240.3, "1,240/min"],
+  [38.2, "38/min"],
+  [1.52, "1.5/min"],
+  [2, "2/min"],
+  [0.5, "30/h"],
+  [0.001, "1/h"],
 ])("a rate of %s is %s", (rate, text) => expect(rateText(rate)).toBe(text));
 
 test("the end has a day if it is not today", () => {
@@ -30,9 +57,12 @@ test("the end of a rollout in one sentence", () => {
   expect(endText(rollout())).toBeUndefined();
   const ended = { started_at: "2026-01-02T10:00:00Z", ended_at: "2026-01-02T12:03:00Z" };
   expect(endText(rollout({ ...ended, state: "completed", counts: { succeeded: 28 } }))).toBe("All 28 hosts run 1.1.0. It took 2 h 3 min.");
-  expect(outcomeText(rollout({ counts: { succeeded: 20, failed: 3, rolled_back: 1, pending: 2, cancelled: 2 } })))
-    .toBe("20 of 28 hosts run 1.1.0, 1 was rolled back by its watcher, 3 failed, 4 keep their version");
-  expect(outcomeText(rollout({ counts: { succeeded: 20, failed: 1, skipped: 5, refused: 3 } }))).toBe("20 of 26 hosts run 1.1.0, 1 failed, 3 could not be given it, 2 were skipped");
+  expect(outcomeText(rollout({ counts: { succeeded: 20, failed: 3, rolled_back: 1, pending: 2, cancelled: 2 } }))).toBe(
+    "20 of 28 hosts run 1.1.0, 1 was rolled back by its watcher, 3 failed, 4 keep their version",
+  );
+  expect(outcomeText(rollout({ counts: { succeeded: 20, failed: 1, skipped: 5, refused: 3 } }))).toBe(
+    "20 of 26 hosts run 1.1.0, 1 failed, 3 could not be given it, 2 were skipped",
+  );
   expect(outcomeText(rollout({ rollback_of: "r0", counts: { succeeded: 3 } }))).toBe("all 3 hosts are back at their last healthy version");
 });
 
@@ -44,7 +74,14 @@ test("canaries are compared with the rest", () => {
   expect(rest).toMatchObject({ total: 5, ended: 0, badPercent: undefined });
 });
 
-test.each([[undefined, "–"], [0, "0 %"], [2.04, "2 %"], [2.55, "2.5 %"], [12.6, "13 %"], [100, "100 %"]])("%s percent is %s", (n, text) => expect(percentText(n)).toBe(text));
+test.each([
+  [undefined, "–"],
+  [0, "0 %"],
+  [2.04, "2 %"],
+  [2.55, "2.5 %"],
+  [12.6, "13 %"],
+  [100, "100 %"],
+])("%s percent is %s", (n, text) => expect(percentText(n)).toBe(text));
 
 test("names and counts", () => {
   expect(batchNameOf({ index: 0, kind: "canary" })).toBe("Canaries");
@@ -58,7 +95,14 @@ test("names and counts", () => {
 });
 
 test("since when a target is in its state", () => {
-  const t = { ...target("upgrading"), offered_at: at, history: [{ at, state: "offered" as const }, { at: "2026-01-02T10:01:00Z", state: "upgrading" as const }] };
+  const t = {
+    ...target("upgrading"),
+    offered_at: at,
+    history: [
+      { at, state: "offered" as const },
+      { at: "2026-01-02T10:01:00Z", state: "upgrading" as const },
+    ],
+  };
   expect(targetSince(t)).toBe("2026-01-02T10:01:00Z");
   expect(targetSince(target("pending"))).toBeUndefined();
 });

@@ -40,8 +40,12 @@ export function outcomeText(r: Rollout): string {
   const goal = r.rollback_of ? "are back at their last healthy version" : `run ${r.plan.version ?? "the new version"}`;
   const parts = [c.succeeded === c.total ? `all ${plural(c.total, "host")} ${goal}` : `${c.succeeded.toLocaleString()} of ${plural(c.total, "host")} ${goal}`];
   const others: [number, string, string][] = [
-    [c.rolled_back, "was rolled back by its watcher", "were rolled back by their watchers"], [c.failed, "failed", "failed"],
-    [refusedOf(c), "could not be given it", "could not be given it"], [c.skipped - refusedOf(c), "was skipped", "were skipped"], [c.withdrawn, "order was withdrawn", "orders were withdrawn"], [c.expired, "order expired", "orders expired"],
+    [c.rolled_back, "was rolled back by its watcher", "were rolled back by their watchers"],
+    [c.failed, "failed", "failed"],
+    [refusedOf(c), "could not be given it", "could not be given it"],
+    [c.skipped - refusedOf(c), "was skipped", "were skipped"],
+    [c.withdrawn, "order was withdrawn", "orders were withdrawn"],
+    [c.expired, "order expired", "orders expired"],
     [c.cancelled + c.pending + c.held, "keeps its version", "keep their version"],
   ];
   for (const [n, one, many] of others) if (n > 0) parts.push(`${n.toLocaleString()} ${n === 1 ? one : many}`);
@@ -70,7 +74,13 @@ export interface Share {
 export function canaryShares(batches: readonly Batch[]): [Share, Share] | undefined {
   const canaries = batches.filter((b) => b.kind === "canary");
   if (canaries.length === 0 || canaries.length === batches.length) return undefined;
-  return [shareOf("Canaries", canaries), shareOf("The rest", batches.filter((b) => b.kind !== "canary"))];
+  return [
+    shareOf("Canaries", canaries),
+    shareOf(
+      "The rest",
+      batches.filter((b) => b.kind !== "canary"),
+    ),
+  ];
 }
 
 function shareOf(label: string, batches: readonly Batch[]): Share {
@@ -113,7 +123,15 @@ export const committedText = (c: Counts): string => `${c.succeeded.toLocaleStrin
 /** restText counts the hosts that are not committed: "3 failed, 2 under way, 10 to go". */
 export function restText(c: Counts): string {
   const parts: [number, string][] = [
-    [c.failed, "failed"], [c.rolled_back, "rolled back"], [refusedOf(c), "refused"], [inFlightOf(c), "under way"], [c.pending + c.held, "to go"], [c.withdrawn + c.skipped - refusedOf(c) + c.expired + c.cancelled, "left out"],
+    [c.failed, "failed"],
+    [c.rolled_back, "rolled back"],
+    [refusedOf(c), "refused"],
+    [inFlightOf(c), "under way"],
+    [c.pending + c.held, "to go"],
+    [c.withdrawn + c.skipped - refusedOf(c) + c.expired + c.cancelled, "left out"],
   ];
-  return parts.filter(([n]) => n > 0).map(([n, word]) => `${n.toLocaleString()} ${word}`).join(", ");
+  return parts
+    .filter(([n]) => n > 0)
+    .map(([n, word]) => `${n.toLocaleString()} ${word}`)
+    .join(", ");
 }

@@ -3,8 +3,13 @@ import type { RolloutGrid } from "~/api/types";
 import { failedIn, matchHosts, sameGrid } from "./boardGrid";
 
 const grid = (change: Partial<RolloutGrid> = {}): RolloutGrid => ({
-  generation: 1, agent_ids: ["a", "b", "c"], hostnames: ["db-web-01", "web-01", "web-02"], batches: [0, 0, 1], states: ["failed", "succeeded", "pending"],
-  progress: ["failed", "committed", ""], ...change,
+  generation: 1,
+  agent_ids: ["a", "b", "c"],
+  hostnames: ["db-web-01", "web-01", "web-02"],
+  batches: [0, 0, 1],
+  states: ["failed", "succeeded", "pending"],
+  progress: ["failed", "committed", ""],
+  ...change,
 });
 
 test("lists without a change keep their identity", () => {

@@ -9,10 +9,23 @@ const sameList = (a: List | undefined, b: List | undefined): boolean =>
 /** sameGrid returns the fresh grid with the old lists where nothing has changed, so that nothing is laid out or painted again. */
 export function sameGrid(old: RolloutGrid | undefined, fresh: RolloutGrid): RolloutGrid {
   if (!old) return fresh;
-  const kept = <K extends "agent_ids" | "hostnames" | "batches" | "states" | "progress">(name: K): RolloutGrid[K] => (sameList(old[name], fresh[name]) ? old[name] : fresh[name]);
-  const next = { ...fresh, agent_ids: kept("agent_ids"), hostnames: kept("hostnames"), batches: kept("batches"), states: kept("states"), progress: kept("progress") };
-  const unchanged = old.generation === next.generation && old.agent_ids === next.agent_ids && old.hostnames === next.hostnames && old.batches === next.batches
-    && old.states === next.states && old.progress === next.progress;
+  const kept = <K extends "agent_ids" | "hostnames" | "batches" | "states" | "progress">(name: K): RolloutGrid[K] =>
+    sameList(old[name], fresh[name]) ? old[name] : fresh[name];
+  const next = {
+    ...fresh,
+    agent_ids: kept("agent_ids"),
+    hostnames: kept("hostnames"),
+    batches: kept("batches"),
+    states: kept("states"),
+    progress: kept("progress"),
+  };
+  const unchanged =
+    old.generation === next.generation &&
+    old.agent_ids === next.agent_ids &&
+    old.hostnames === next.hostnames &&
+    old.batches === next.batches &&
+    old.states === next.states &&
+    old.progress === next.progress;
   return unchanged ? old : next;
 }
 

@@ -5,10 +5,12 @@ export function colorsOf<Name extends string>(within: Element, names: readonly N
   const probe = document.createElement("span");
   probe.hidden = true;
   within.append(probe);
-  const colors = Object.fromEntries(names.map((name) => {
-    probe.style.color = `var(${name})`;
-    return [name, getComputedStyle(probe).color];
-  }));
+  const colors = Object.fromEntries(
+    names.map((name) => {
+      probe.style.color = `var(${name})`;
+      return [name, getComputedStyle(probe).color];
+    }),
+  );
   probe.remove();
   return colors as Record<Name, string>;
 }

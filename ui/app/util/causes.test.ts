@@ -6,11 +6,17 @@ const cause = (c: Partial<PreviewCause>): PreviewCause => ({ code: "x", text: "X
 
 it("groups causes by the choice that includes their hosts", () => {
   const groups = groupCauses([
-    cause({ code: "newer", count: 97, choice: "force" }), cause({ code: "rollout", count: 33 }), cause({ code: "failed_before", count: 31, choice: "force" }),
-    cause({ code: "inactive", count: 7, choice: "include_inactive" }), cause({ code: "offline", count: 39, will: true }),
+    cause({ code: "newer", count: 97, choice: "force" }),
+    cause({ code: "rollout", count: 33 }),
+    cause({ code: "failed_before", count: 31, choice: "force" }),
+    cause({ code: "inactive", count: 7, choice: "include_inactive" }),
+    cause({ code: "offline", count: 39, will: true }),
     cause({ code: "fleet", count: 3, will: true, choice: "take_over" }),
   ]);
-  expect(groups.choices.map((c) => [c.choice, c.count, c.causes.map((x) => x.code)])).toEqual([["force", 128, ["newer", "failed_before"]], ["include_inactive", 7, ["inactive"]]]);
+  expect(groups.choices.map((c) => [c.choice, c.count, c.causes.map((x) => x.code)])).toEqual([
+    ["force", 128, ["newer", "failed_before"]],
+    ["include_inactive", 7, ["inactive"]],
+  ]);
   expect(groups.fixed.map((c) => c.code)).toEqual(["rollout"]);
   expect(groups.remarks.map((c) => c.code)).toEqual(["offline", "fleet"]);
   expect(groupCauses(undefined)).toEqual({ choices: [], fixed: [], remarks: [] });

@@ -6,7 +6,9 @@ const counts = { pending: 1_800, held: 3, offered: 2, upgrading: 1, verifying: 4
 
 describe("the commands of the board", () => {
   const commands = [
-    { name: "pause", allowed: true, primary: true }, { name: "start", allowed: false, reason: "It has been started already." }, { name: "skip", allowed: true },
+    { name: "pause", allowed: true, primary: true },
+    { name: "start", allowed: false, reason: "It has been started already." },
+    { name: "skip", allowed: true },
     { name: "delete", allowed: false, reason: "It is running." },
   ];
 
@@ -49,7 +51,10 @@ describe("the texts", () => {
 
   test("a pause names its batch", () => {
     const batch = { kind: "regular" as const, ring: 0, counts: r.counts };
-    const batches = [{ ...batch, index: 0, cleared_at: "2026-01-02T10:00:00Z" }, { ...batch, index: 1 }];
+    const batches = [
+      { ...batch, index: 0, cleared_at: "2026-01-02T10:00:00Z" },
+      { ...batch, index: 1 },
+    ];
     expect(commandText("pause", rollout({ batches })).confirm).toBe("Pause after batch 2");
     expect(batchNow(rollout({ batches: [batches[0]!] }))).toBe(1);
   });
@@ -62,7 +67,12 @@ describe("the texts", () => {
   });
 
   test("a cancel at once waits for no host", () => {
-    expect(commandText("cancel_now", r)).toMatchObject({ title: "Cancel “Spring” at once?", text: expect.stringMatching(/^1,803 hosts keep their version\. 2 orders that no host has begun are withdrawn\. It does not wait for the 5 hosts under way/) });
+    expect(commandText("cancel_now", r)).toMatchObject({
+      title: "Cancel “Spring” at once?",
+      text: expect.stringMatching(
+        /^1,803 hosts keep their version\. 2 orders that no host has begun are withdrawn\. It does not wait for the 5 hosts under way/,
+      ),
+    });
     expect(letGoWords(rollout({ counts: { verifying: 1 } }))).toBe("It does not wait for the 1 host under way, and will not say how its upgrade ends.");
     expect(commandText("cancel_now", rollout({ state: "cancelling", counts: { upgrading: 2 } })).text).toMatch(/^It does not wait for the 2 hosts/);
     expect(letGoWords(rollout())).toBe("No upgrade is under way.");

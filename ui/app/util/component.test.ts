@@ -10,8 +10,9 @@ test("the version to go back to is the last healthy one, else the newest that is
 
 test("the health rules of a policy are one line", () => {
   expect(healthText({ name: "web", runtime: "systemd" })).toBe("the agent's defaults");
-  expect(healthText({ name: "web", runtime: "systemd", health: { wait_seconds: 300, max_restarts: 1, checks: [{ name: "answers", tcp: "127.0.0.1:80" }] } }))
-    .toBe("300 s, at most 1 restart, answers: 127.0.0.1:80");
+  expect(
+    healthText({ name: "web", runtime: "systemd", health: { wait_seconds: 300, max_restarts: 1, checks: [{ name: "answers", tcp: "127.0.0.1:80" }] } }),
+  ).toBe("300 s, at most 1 restart, answers: 127.0.0.1:80");
 });
 
 test("the query of a component quotes names that KQL would read otherwise", () => {

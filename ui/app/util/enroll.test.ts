@@ -9,7 +9,15 @@ test("a key is called by its name", () => {
 });
 
 test("the token of a new key is kept, also if the server does not send it again", () => {
-  const key = (id: string, more: Partial<EnrollmentKey> = {}): EnrollmentKey => ({ id, active: true, api_key_id: id, name: id, policy_id: "web", created_at: "", ...more });
+  const key = (id: string, more: Partial<EnrollmentKey> = {}): EnrollmentKey => ({
+    id,
+    active: true,
+    api_key_id: id,
+    name: id,
+    policy_id: "web",
+    created_at: "",
+    ...more,
+  });
   const created = key("b", { api_key: "T" });
   expect(withCreated([key("a")], created).map((k) => k.id)).toEqual(["b", "a"]);
   expect(withCreated([key("a"), key("b", { active: false })], created)[0]).toMatchObject({ id: "b", active: false, api_key: "T" });

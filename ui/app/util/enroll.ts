@@ -4,13 +4,19 @@ import type { EnrollmentKey } from "~/api/types";
 export const PLATFORMS = ["linux-amd64", "linux-arm64", "darwin-arm64", "windows-amd64"] as const;
 export type Platform = (typeof PLATFORMS)[number];
 
-export const platformWord: Record<Platform, string> = { "linux-amd64": "Linux x86-64", "linux-arm64": "Linux ARM", "darwin-arm64": "macOS", "windows-amd64": "Windows" };
+export const platformWord: Record<Platform, string> = {
+  "linux-amd64": "Linux x86-64",
+  "linux-arm64": "Linux ARM",
+  "darwin-arm64": "macOS",
+  "windows-amd64": "Windows",
+};
 
 export const isPlatform = (text: string | undefined): text is Platform => PLATFORMS.some((p) => p === text);
 
 /** What an operator must know before choosing the platform; empty for Linux, where everything works. */
 export function platformNote(p: Platform): string {
-  if (p === "windows-amd64") return "Run the command as an administrator. Upgrades and rollbacks on Windows were tested in parts only, not on a whole Windows host: try both on one host first. Components run as containers only.";
+  if (p === "windows-amd64")
+    return "Run the command as an administrator. Upgrades and rollbacks on Windows were tested in parts only, not on a whole Windows host: try both on one host first. Components run as containers only.";
   if (p === "darwin-arm64") return "On macOS the agent and its watcher run as jobs of launchd. Components run as processes only.";
   return "";
 }

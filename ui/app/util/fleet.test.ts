@@ -26,7 +26,9 @@ test("a suspension names who, when and why; a pause names its field", () => {
   expect(why({ suspended: by }, {}, [notReady, suspended])).toEqual([
     expect.stringMatching(/^ann took its hosts over 1 h ago: “disk is full”\. Muster leaves them alone\. Resume it, or change its spec\.$/),
   ]);
-  expect(why({}, { paused: true }, [notReady, { type: "Stalled", status: "True", reason: "Paused" }])).toEqual(["spec.paused is true: the rollout under way is paused, and none is started. Unpause it."]);
+  expect(why({}, { paused: true }, [notReady, { type: "Stalled", status: "True", reason: "Paused" }])).toEqual([
+    "spec.paused is true: the rollout under way is paused, and none is started. Unpause it.",
+  ]);
 });
 
 test("a change that waits for a rollout past its canaries says so, one that does not wait does not", () => {
@@ -38,7 +40,9 @@ test("a change that waits for a rollout past its canaries says so, one that does
 test("after a failure it says how to try again, and which agents failed", () => {
   const failed = { rollout: { id: "r1", version: "1.1.0", state: "failed" as const } };
   const reasons = why(failed, {}, [
-    notReady, { type: "Stalled", status: "True", reason: "RolloutFailed" }, { type: "Degraded", status: "True", reason: "AgentsFailed", message: "2 agents failed to reach 1.1.0: look at them, then ask again" },
+    notReady,
+    { type: "Stalled", status: "True", reason: "RolloutFailed" },
+    { type: "Degraded", status: "True", reason: "AgentsFailed", message: "2 agents failed to reach 1.1.0: look at them, then ask again" },
   ]);
   expect(reasons).toHaveLength(2);
   expect(reasons[0]).toContain("the same spec is not tried again. Change the spec, or the value of the annotation muster.dev/force-rollout");
@@ -48,20 +52,46 @@ test("after a failure it says how to try again, and which agents failed", () => 
 test("other reasons of the server are shown as it words them", () => {
   expect(why({ agents: 0 })).toEqual([expect.stringContaining("No host belongs to it.")]);
   expect(why({ observedGeneration: 1 })).toEqual([expect.stringContaining("has not acted on the newest spec yet")]);
-  expect(why({}, {}, [notReady, { type: "Stalled", status: "True", reason: "CannotStart", message: "version 1.1.0 is not published" }])[0]).toMatch(/^Version 1\.1\.0 is not published\./);
+  expect(why({}, {}, [notReady, { type: "Stalled", status: "True", reason: "CannotStart", message: "version 1.1.0 is not published" }])[0]).toMatch(
+    /^Version 1\.1\.0 is not published\./,
+  );
   expect(why({}, {}, [{ ...notReady, message: "2 agents do not run 1.1.0" }])).toEqual(["2 agents do not run 1.1.0. Wait some seconds."]);
   expect(why({ rollout: { id: "r", state: "paused", waiting: "3 failed" } }, {}, [notReady])[0]).toMatch(/^Its rollout of the agents is paused: 3 failed\./);
   expect(why({ conditions: undefined })).toEqual([expect.stringContaining("has not looked at it yet")]);
 });
 
 test("versions are listed by part, in the order of the rollouts", () => {
-  const f = fleet({ versions: { agent: { "1.0.0": 1, "1.1.0": 3 }, db: { "": 4 } } }, { components: [{ name: "db", manifest: { profile: "edge", id: "2026-11" } }, { name: "web", version: "2.0.0" }] });
+  const f = fleet(
+    { versions: { agent: { "1.0.0": 1, "1.1.0": 3 }, db: { "": 4 } } },
+    {
+      components: [
+        { name: "db", manifest: { profile: "edge", id: "2026-11" } },
+        { name: "web", version: "2.0.0" },
+      ],
+    },
+  );
   expect(partsOf(f)).toMatchObject([
-    { part: "agent", wants: "1.1.0", there: 3, agents: 4, versions: [{ version: "1.1.0", desired: true }, { version: "1.0.0", desired: false }] },
+    {
+      part: "agent",
+      wants: "1.1.0",
+      there: 3,
+      agents: 4,
+      versions: [
+        { version: "1.1.0", desired: true },
+        { version: "1.0.0", desired: false },
+      ],
+    },
     { part: "db", wants: "edge/2026-11", there: undefined, versions: [{ version: "", agents: 4, desired: false }] },
     { part: "web", wants: "2.0.0", there: 0, agents: 0, versions: [] },
   ]);
-  expect(holding(fleet({}, {}, [{ type: "Stalled", status: "True" }, { type: "Degraded", status: "Unknown" }]))).toEqual(["Stalled"]);
+  expect(
+    holding(
+      fleet({}, {}, [
+        { type: "Stalled", status: "True" },
+        { type: "Degraded", status: "Unknown" },
+      ]),
+    ),
+  ).toEqual(["Stalled"]);
 });
 
 test("the menu has the server's commands and the editor, and either pause or unpause", () => {
@@ -92,5 +122,11 @@ test("a review says whether a rollout starts", () => {
   expect(startsText({ ...d, startsRollout: true, waitsFor: "the object is paused" }).title).toBe("Starts a rollout later");
   expect(startsNow({ ...d, startsRollout: true })).toBe(true);
   expect(startsNow({ ...d, startsRollout: true, waitsFor: "the object is paused" })).toBe(false);
-  expect(startsNow({ ...d, startsRollout: true, previews: [{ part: "agent", targets: 0, batches: 0, skipped: 0, error: "no package of version 1.1.0 is published" }] })).toBe(false);
+  expect(
+    startsNow({
+      ...d,
+      startsRollout: true,
+      previews: [{ part: "agent", targets: 0, batches: 0, skipped: 0, error: "no package of version 1.1.0 is published" }],
+    }),
+  ).toBe(false);
 });

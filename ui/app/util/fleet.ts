@@ -52,7 +52,10 @@ export function partsOf(f: Fleet): PartVersions[] {
       .map(([v, agents]) => ({ version: v, agents, desired: v !== "" && v === version }))
       .sort((a, b) => b.agents - a.agents || a.version.localeCompare(b.version));
     return {
-      part: name, wants: version ?? (manifest ? `${manifest.profile}/${manifest.id}` : ""), versions, agents: versions.reduce((n, v) => n + v.agents, 0),
+      part: name,
+      wants: version ?? (manifest ? `${manifest.profile}/${manifest.id}` : ""),
+      versions,
+      agents: versions.reduce((n, v) => n + v.agents, 0),
       there: version === undefined ? undefined : (versions.find((v) => v.desired)?.agents ?? 0),
     };
   });
@@ -85,28 +88,54 @@ export function obstaclesOf(f: Fleet, now: number): Obstacle[] {
       next: "Resume it, or change its spec.",
     });
   }
-  if (!isObserved(f)) out.push({ text: "The server has not acted on the newest spec yet.", next: "It does so within seconds. If it does not, see whether a server runs.", to: "servers" });
+  if (!isObserved(f))
+    out.push({
+      text: "The server has not acted on the newest spec yet.",
+      next: "It does so within seconds. If it does not, see whether a server runs.",
+      to: "servers",
+    });
   if (f.spec.paused) out.push({ text: "spec.paused is true: the rollout under way is paused, and none is started.", next: "Unpause it." });
   if (active && r.state === "paused" && !f.spec.paused && !s?.suspended) {
-    out.push({ text: sentence(`${shown(f)} is paused${r.waiting ? `: ${r.waiting}` : ""}`), next: "Resume the rollout, force its promotion, or write another version into the spec.", to: "rollout" });
+    out.push({
+      text: sentence(`${shown(f)} is paused${r.waiting ? `: ${r.waiting}` : ""}`),
+      next: "Resume the rollout, force its promotion, or write another version into the spec.",
+      to: "rollout",
+    });
   } else if (active && r.waiting && !f.spec.paused && !s?.suspended) {
-    out.push({ text: sentence(`${shown(f)} waits: ${r.waiting}`), next: why === "WaitsForApproval" ? "Approve the rollout, or force its promotion." : "Wait, or force its promotion.", to: "rollout" });
+    out.push({
+      text: sentence(`${shown(f)} waits: ${r.waiting}`),
+      next: why === "WaitsForApproval" ? "Approve the rollout, or force its promotion." : "Wait, or force its promotion.",
+      to: "rollout",
+    });
   }
   if (conditionOf(f, "Promoting")?.reason === "NextWaits" && holds(f, "Promoting")) {
-    out.push({ text: sentence(`${shown(f)} is past its canaries and is not disturbed: what the spec says now begins when it has ended`), next: "Wait for its end. To end it earlier, cancel it on its page.", to: "rollout" });
+    out.push({
+      text: sentence(`${shown(f)} is past its canaries and is not disturbed: what the spec says now begins when it has ended`),
+      next: "Wait for its end. To end it earlier, cancel it on its page.",
+      to: "rollout",
+    });
   }
   if (why === "RolloutFailed" || why === "RolloutCancelled") {
     out.push({
-      text: why === "RolloutFailed" ? sentence(`${shown(f)} failed, and the same spec is not tried again`) : sentence(`an operator ended ${shown(f)}, and the same spec is not tried again`),
-      next: `Change the spec, or the value of the annotation ${FORCE_ROLLOUT} to try again.`, to: "rollout",
+      text:
+        why === "RolloutFailed"
+          ? sentence(`${shown(f)} failed, and the same spec is not tried again`)
+          : sentence(`an operator ended ${shown(f)}, and the same spec is not tried again`),
+      next: `Change the spec, or the value of the annotation ${FORCE_ROLLOUT} to try again.`,
+      to: "rollout",
     });
   } else if (why !== "" && !["Suspended", "Paused", "RolloutPaused", "WaitsForApproval"].includes(why)) {
     out.push({ text: sentence(stalled!.message), next: "Change the spec, or what the sentence names." });
   }
   if (conditionOf(f, "Degraded")?.status === "True") {
-    out.push({ text: sentence(conditionOf(f, "Degraded")!.message.split(": look at them")[0]!), next: `See which hosts failed. To try them again, change the value of the annotation ${FORCE_ROLLOUT}.`, to: r ? "rollout" : undefined });
+    out.push({
+      text: sentence(conditionOf(f, "Degraded")!.message.split(": look at them")[0]!),
+      next: `See which hosts failed. To try them again, change the value of the annotation ${FORCE_ROLLOUT}.`,
+      to: r ? "rollout" : undefined,
+    });
   }
-  if (isObserved(f) && s?.conditions && (s.agents ?? 0) === 0) out.push({ text: "No host belongs to it.", next: "Change spec.selector. A host that several fleets select belongs to the oldest of them." });
+  if (isObserved(f) && s?.conditions && (s.agents ?? 0) === 0)
+    out.push({ text: "No host belongs to it.", next: "Change spec.selector. A host that several fleets select belongs to the oldest of them." });
   const ready = conditionOf(f, "Ready");
   if (out.length === 0 && ready?.status !== "True" && !active && !holds(f, "Progressing")) {
     out.push({ text: ready ? sentence(ready.message) : "The server has not looked at it yet.", next: "Wait some seconds." });
@@ -117,7 +146,14 @@ export function obstaclesOf(f: Fleet, now: number): Obstacle[] {
 export type FleetCommand = "pause" | "unpause" | "promote" | "resume" | "delete";
 
 /** The words of the menu. */
-export const fleetCommandLabel: Record<string, string> = { edit: "Edit fleet…", resume: "Resume fleet…", pause: "Pause fleet…", unpause: "Unpause fleet…", promote: "Force promotion…", delete: "Delete fleet…" };
+export const fleetCommandLabel: Record<string, string> = {
+  edit: "Edit fleet…",
+  resume: "Resume fleet…",
+  pause: "Pause fleet…",
+  unpause: "Unpause fleet…",
+  promote: "Force promotion…",
+  delete: "Delete fleet…",
+};
 
 /**
  * fleetMenu returns the server's commands with the editor, which is always possible. Of pause and
@@ -143,22 +179,43 @@ export function fleetCommandText(command: FleetCommand, f: Fleet): Words {
   const hosts = plural(f.status?.agents ?? 0, "host");
   switch (command) {
     case "pause":
-      return { title: `Pause ${name}?`, confirm: "Pause fleet", text: "Sets spec.paused. The rollout under way is paused, and none is started.", done: `${name} is paused`, harmless: true };
+      return {
+        title: `Pause ${name}?`,
+        confirm: "Pause fleet",
+        text: "Sets spec.paused. The rollout under way is paused, and none is started.",
+        done: `${name} is paused`,
+        harmless: true,
+      };
     case "unpause":
-      return { title: `Unpause ${name}?`, confirm: "Unpause fleet", text: "Removes spec.paused. Its rollout goes on, or the next one starts.", done: `${name} goes on`, harmless: true };
+      return {
+        title: `Unpause ${name}?`,
+        confirm: "Unpause fleet",
+        text: "Removes spec.paused. Its rollout goes on, or the next one starts.",
+        done: `${name} goes on`,
+        harmless: true,
+      };
     case "promote":
       return {
-        title: `Force the promotion of ${name}?`, confirm: `Force promotion on ${hosts}`, done: `The promotion of ${name} is forced`, typed: true,
+        title: `Force the promotion of ${name}?`,
+        confirm: `Force promotion on ${hosts}`,
+        done: `The promotion of ${name} is forced`,
+        typed: true,
         text: `Sets spec.forcePromote to ${shortHash(f.status?.requestedRolloutHash ?? "")}…, the hash that is being rolled out. Its rollout goes on without the observation of canaries, soak and approval, and after a stop by a gate. Windows, freezes and the exposure budget still hold.`,
       };
     case "resume":
       return {
-        title: `Resume ${name}?`, confirm: "Resume fleet", done: `${name} goes on`, harmless: true,
+        title: `Resume ${name}?`,
+        confirm: "Resume fleet",
+        done: `${name} goes on`,
+        harmless: true,
         text: `Muster brings its ${hosts} to what the spec says again, also those that were taken over.`,
       };
     case "delete":
       return {
-        title: `Delete ${name}?`, confirm: `Delete ${name}, which has ${hosts}`, done: `${name} was deleted`, typed: true,
+        title: `Delete ${name}?`,
+        confirm: `Delete ${name}, which has ${hosts}`,
+        done: `${name} was deleted`,
+        typed: true,
         text: `Its ${hosts} keep their versions, and nothing brings them to another one. A rollout under way is cancelled, unless it is past its canaries: then it goes on to its end.`,
       };
   }
@@ -166,7 +223,10 @@ export function fleetCommandText(command: FleetCommand, f: Fleet): Words {
 
 /** The labels of tools that write fleets from a repository. */
 const TOOLS: readonly [label: string, tool: string][] = [
-  ["kustomize.toolkit.fluxcd.io/name", "Flux"], ["helm.toolkit.fluxcd.io/name", "Flux"], ["argocd.argoproj.io/instance", "Argo CD"], ["app.kubernetes.io/managed-by", ""],
+  ["kustomize.toolkit.fluxcd.io/name", "Flux"],
+  ["helm.toolkit.fluxcd.io/name", "Flux"],
+  ["argocd.argoproj.io/instance", "Argo CD"],
+  ["app.kubernetes.io/managed-by", ""],
 ];
 
 /** managedBy names the tool that would undo a change made here; empty: none is known. */

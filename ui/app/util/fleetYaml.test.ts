@@ -8,7 +8,10 @@ test("the text has what users write, as it is stored, and means the same when it
   const text = fleetText(f);
   expect(text).not.toMatch(/uid|resourceVersion|generation|status/);
   expect(text).toContain("wait: 10m0s");
-  expect(parseFleet(text, "web")).toEqual({ plan: { apiVersion: f.apiVersion, kind: "Fleet", metadata: { name: "web", labels: { team: "web" } }, spec: f.spec }, faults: [] });
+  expect(parseFleet(text, "web")).toEqual({
+    plan: { apiVersion: f.apiVersion, kind: "Fleet", metadata: { name: "web", labels: { team: "web" } }, spec: f.spec },
+    faults: [],
+  });
 });
 
 test("the example is complete", () => {
@@ -24,8 +27,13 @@ test("what every fleet needs is found without the server", () => {
 });
 
 test("the server's errors are found at their fields, all of them", () => {
-  const text = "apiVersion: x\nkind: Fleet\nmetadata:\n  name: web\nspec:\n  selector: { all: true }\n  components:\n    - name: db\n    - name: web\n      verion: 1\n";
-  expect(fleetFaults(text, "spec.components[1].verion is not a known field: did you mean version?\nspec.strategy.kind is wrong\nthe object is too long")).toMatchObject([
-    { line: 10, field: "spec.components[1].verion" }, { line: 5, field: "spec.strategy.kind" }, { line: 0, field: "" },
+  const text =
+    "apiVersion: x\nkind: Fleet\nmetadata:\n  name: web\nspec:\n  selector: { all: true }\n  components:\n    - name: db\n    - name: web\n      verion: 1\n";
+  expect(
+    fleetFaults(text, "spec.components[1].verion is not a known field: did you mean version?\nspec.strategy.kind is wrong\nthe object is too long"),
+  ).toMatchObject([
+    { line: 10, field: "spec.components[1].verion" },
+    { line: 5, field: "spec.strategy.kind" },
+    { line: 0, field: "" },
   ]);
 });

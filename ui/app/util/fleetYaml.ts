@@ -1,7 +1,7 @@
 /** Fleets as text: what users write of them, as YAML, and errors at their lines. */
 import { stringify } from "yaml";
 import type { Fleet } from "~/api/types";
-import { lacks, lineOf, parse, type Fault, type Parsed } from "./planYaml";
+import { type Fault, lacks, lineOf, type Parsed, parse } from "./planYaml";
 
 /** writtenOf returns what users write of a fleet, without what the server adds. */
 export function writtenOf({ apiVersion, kind, metadata: { name, labels, annotations }, spec }: Fleet): Fleet {
@@ -33,8 +33,11 @@ const PATH = /^(?:apiVersion|kind|metadata|spec|status)(?:[.[][^\s:,]*)?(?=[\s:,
 
 /** fleetFaults locates the server's errors, one on each line of its message, at the fields that they name. */
 export function fleetFaults(text: string, message: string): Fault[] {
-  return message.split("\n").filter((l) => l.trim() !== "").map((l) => {
-    const field = PATH.exec(l)?.[0] ?? "";
-    return { line: field === "" ? 0 : lineOf(text, field.replaceAll('"', "")), field, text: l };
-  });
+  return message
+    .split("\n")
+    .filter((l) => l.trim() !== "")
+    .map((l) => {
+      const field = PATH.exec(l)?.[0] ?? "";
+      return { line: field === "" ? 0 : lineOf(text, field.replaceAll('"', "")), field, text: l };
+    });
 }

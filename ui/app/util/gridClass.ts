@@ -37,8 +37,17 @@ interface Phase {
 }
 
 const groupOfProgress: Record<ProgressState, GridGroup> = {
-  scheduled: "scheduled", waiting_for_host: "waiting", sent: "upgrading", accepted: "upgrading", downloading: "upgrading", installing: "upgrading", restarting: "upgrading",
-  watching: "watching", committed: "committed", rolled_back: "rolled_back", failed: "failed",
+  scheduled: "scheduled",
+  waiting_for_host: "waiting",
+  sent: "upgrading",
+  accepted: "upgrading",
+  downloading: "upgrading",
+  installing: "upgrading",
+  restarting: "upgrading",
+  watching: "watching",
+  committed: "committed",
+  rolled_back: "rolled_back",
+  failed: "failed",
 };
 
 const ofProgress = (p: ProgressState): Phase => ({ group: groupOfProgress[p], word: progressWord[p], progress: p });

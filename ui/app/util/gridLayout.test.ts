@@ -33,7 +33,11 @@ describe("layOut", () => {
       const members = membersOf(layout, cell);
       const first = batches[members[0]!];
       check(members.length > 0 && members.length <= layout.per, "size", cell);
-      check(members.every((m) => batches[m] === first), "batch", cell);
+      check(
+        members.every((m) => batches[m] === first),
+        "batch",
+        cell,
+      );
       for (const m of members) seen.add(m);
       const { x, y } = originOf(layout, cell);
       check(x + layout.cell <= layout.width && y + layout.cell <= layout.height, "place", cell);
@@ -79,13 +83,19 @@ describe("layOut", () => {
 
   it("has large cells and low columns for few hosts", () => {
     expect(layOut([0, 0, 0], { width: 1200 })).toMatchObject({ cell: 18, rows: 3, height: 58, width: 18 });
-    const layout = layOut(Array.from({ length: 300 }, (_, i) => (i < 3 ? 0 : i < 30 ? 1 : 2)), { width: 1200 });
+    const layout = layOut(
+      Array.from({ length: 300 }, (_, i) => (i < 3 ? 0 : i < 30 ? 1 : 2)),
+      { width: 1200 },
+    );
     expect(layout.cell).toBe(18);
     expect(layout.height).toBeLessThan(150);
   });
 
   it("scrolls if not even one cell a batch fits", () => {
-    const layout = layOut(Array.from({ length: 400 }, (_, i) => i), { width: 320 });
+    const layout = layOut(
+      Array.from({ length: 400 }, (_, i) => i),
+      { width: 320 },
+    );
     expect(layout.cells).toBe(400);
     expect(layout.per).toBe(1);
     expect(layout.width).toBeGreaterThan(320);

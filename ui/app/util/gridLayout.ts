@@ -63,7 +63,14 @@ export function layOut(batches: readonly number[], box: GridBox): GridLayout {
 
   for (let cell = maxCell; cell >= minCell; cell--) {
     if (!fits(cell, rowsOf(cell), 1, MIN_BETWEEN)) continue;
-    return place(order, groups, cell, fewestRows(sizes, rowsOf(cell), (rows) => fits(cell, rows, 1, MIN_BETWEEN)), 1, width);
+    return place(
+      order,
+      groups,
+      cell,
+      fewestRows(sizes, rowsOf(cell), (rows) => fits(cell, rows, 1, MIN_BETWEEN)),
+      1,
+      width,
+    );
   }
   const rows = rowsOf(minCell);
   const between = fits(minCell, rows, Number.MAX_SAFE_INTEGER, MIN_BETWEEN) ? MIN_BETWEEN : TIGHT_BETWEEN;
@@ -90,11 +97,13 @@ function sortByBatch(batches: readonly number[]): { order: Uint32Array; groups: 
   const sizes = new Map<number, number>();
   for (const b of batches) sizes.set(b, (sizes.get(b) ?? 0) + 1);
   let start = 0;
-  const groups = [...sizes].sort((a, b) => a[0] - b[0]).map(([batch, count]) => {
-    const group = { batch, count, start };
-    start += count;
-    return group;
-  });
+  const groups = [...sizes]
+    .sort((a, b) => a[0] - b[0])
+    .map(([batch, count]) => {
+      const group = { batch, count, start };
+      start += count;
+      return group;
+    });
   const next = new Map(groups.map((g) => [g.batch, g.start]));
   const order = new Uint32Array(batches.length);
   for (let i = 0; i < batches.length; i++) {
@@ -203,8 +212,10 @@ export function moved(layout: GridLayout, from: number, key: string): number | u
   /** The cell of a column in this row, or its last one if the row is shorter there. */
   const beside = (next: GridColumn | undefined, line: number) => (next ? next.firstCell + Math.min(next.cells - 1, line * layout.rows + row) : from);
   switch (key) {
-    case "ArrowDown": return Math.min(layout.cells - 1, from + 1);
-    case "ArrowUp": return Math.max(0, from - 1);
+    case "ArrowDown":
+      return Math.min(layout.cells - 1, from + 1);
+    case "ArrowUp":
+      return Math.max(0, from - 1);
     case "ArrowRight":
       if (from + layout.rows <= last) return from + layout.rows;
       // The last line of a batch may be shorter than this row.
@@ -215,10 +226,14 @@ export function moved(layout: GridLayout, from: number, key: string): number | u
       const before = layout.columns[nth - 1];
       return beside(before, before ? Math.floor((before.cells - 1) / layout.rows) : 0);
     }
-    case "Home": return column.firstCell;
-    case "End": return last;
-    case "PageDown": return layout.columns[nth + 1]?.firstCell ?? last;
-    case "PageUp": return at > 0 ? column.firstCell : (layout.columns[nth - 1]?.firstCell ?? column.firstCell);
+    case "Home":
+      return column.firstCell;
+    case "End":
+      return last;
+    case "PageDown":
+      return layout.columns[nth + 1]?.firstCell ?? last;
+    case "PageUp":
+      return at > 0 ? column.firstCell : (layout.columns[nth - 1]?.firstCell ?? column.firstCell);
   }
   return undefined;
 }

@@ -31,7 +31,12 @@ describe("the filter", () => {
   it("has no filter for no group and for all of them", () => {
     expect(toggled([], "failed")).toEqual(["failed"]);
     expect(toggled(["failed"], "failed")).toEqual([]);
-    expect(toggled(GRID_GROUPS.filter((g) => g !== "failed"), "failed")).toEqual([]);
+    expect(
+      toggled(
+        GRID_GROUPS.filter((g) => g !== "failed"),
+        "failed",
+      ),
+    ).toEqual([]);
   });
   it("is read from an address, and translated for the table of targets", () => {
     expect(groupsFrom("failed,nonsense,committed")).toEqual(["committed", "failed"]);

@@ -1,6 +1,6 @@
 /** What the rollout's grid says of a cell and of a batch. */
-import { codesOf, countCodes, countsText, GRID_GROUPS, groupLook, phaseOf, type GridGroup } from "./gridClass";
-import { columnOf, membersOf, type GridColumn, type GridLayout } from "./gridLayout";
+import { codesOf, countCodes, countsText, GRID_GROUPS, type GridGroup, groupLook, phaseOf } from "./gridClass";
+import { columnOf, type GridColumn, type GridLayout, membersOf } from "./gridLayout";
 import { plural } from "./words";
 
 /** The lists of RolloutGrid that the texts need. */

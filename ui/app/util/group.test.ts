@@ -13,8 +13,26 @@ test("a group that is rolled back only lets the member that stopped it out", () 
 });
 
 test("a preview can be started if each member upgrades a host", () => {
-  const member = (name: string, targets: number) => ({ name, targets, version: "1", hash: "h", skipped: 0, batches: 1, offline: 0, at_least: "1m", estimate: "1m", warnings: [] });
-  const preview = (...members: ReturnType<typeof member>[]) => ({ group_id: "g1", hash: "h", at: "2026-01-02T10:00:00Z", at_least: "1m", estimate: "1m", members });
+  const member = (name: string, targets: number) => ({
+    name,
+    targets,
+    version: "1",
+    hash: "h",
+    skipped: 0,
+    batches: 1,
+    offline: 0,
+    at_least: "1m",
+    estimate: "1m",
+    warnings: [],
+  });
+  const preview = (...members: ReturnType<typeof member>[]) => ({
+    group_id: "g1",
+    hash: "h",
+    at: "2026-01-02T10:00:00Z",
+    at_least: "1m",
+    estimate: "1m",
+    members,
+  });
   expect(whyNotStartGroup(undefined)).not.toBeNull();
   expect(whyNotStartGroup(preview(member("db", 1), member("web", 0)))).toContain("web");
   expect(whyNotStartGroup(preview(member("db", 1)))).toBeNull();

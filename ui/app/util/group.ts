@@ -7,17 +7,38 @@ export type GroupCommand = "start" | "pause" | "pause_now" | "resume" | "skip" |
 
 /** The commands of the menu; a draft is started from its preview, which the start sends. */
 export const groupCommandWord: Partial<Record<string, string>> & Record<Exclude<GroupCommand, "start">, string> = {
-  pause: "Pause…", pause_now: "Pause at once…", resume: "Resume…", skip: "Leave a member out…", rollback: "Roll back all members…", cancel: "Cancel the group…", delete: "Delete the draft…",
+  pause: "Pause…",
+  pause_now: "Pause at once…",
+  resume: "Resume…",
+  skip: "Leave a member out…",
+  rollback: "Roll back all members…",
+  cancel: "Cancel the group…",
+  delete: "Delete the draft…",
 };
 
 export const groupStateLabel: Record<GroupState, string> = {
-  draft: "Draft", running: "Running", paused: "Paused", cancelling: "Cancelling", rolling_back: "Rolling back", completed: "Completed", partial: "Partial",
-  failed: "Failed", cancelled: "Cancelled", rolled_back: "Rolled back",
+  draft: "Draft",
+  running: "Running",
+  paused: "Paused",
+  cancelling: "Cancelling",
+  rolling_back: "Rolling back",
+  completed: "Completed",
+  partial: "Partial",
+  failed: "Failed",
+  cancelled: "Cancelled",
+  rolled_back: "Rolled back",
 };
 
 export const memberLabel: Record<GroupMemberState, string> = {
-  pending: "Waiting", running: "Upgrading", completed: "Completed", failed: "Failed", skipped: "Left out", cancelled: "Not upgraded", rolled_back: "Rolled back",
-  rollback_failed: "Rollback failed", kept: "Keeps its version",
+  pending: "Waiting",
+  running: "Upgrading",
+  completed: "Completed",
+  failed: "Failed",
+  skipped: "Left out",
+  cancelled: "Not upgraded",
+  rolled_back: "Rolled back",
+  rollback_failed: "Rollback failed",
+  kept: "Keeps its version",
 };
 
 export const policyText: Record<Group["plan"]["failure_policy"], string> = {
@@ -27,7 +48,10 @@ export const policyText: Record<Group["plan"]["failure_policy"], string> = {
 };
 
 export const groupStopTitle: Record<NonNullable<Group["stop"]>["kind"], string> = {
-  operator: "Paused", failure: "A member failed", drift: "The fleet is not as previewed", refused: "A step was refused",
+  operator: "Paused",
+  failure: "A member failed",
+  drift: "The fleet is not as previewed",
+  refused: "A step was refused",
 };
 
 /** The members that an operator may want to leave out, when the server allows it. */
@@ -49,22 +73,63 @@ export function groupCommandText(command: GroupCommand, g: Group): Words {
   const name = `“${g.plan.name}”`;
   switch (command) {
     case "start":
-      return { title: `Start ${name}?`, confirm: "Start the group", text: "It starts exactly as previewed: if the fleet has changed since, the start is refused.", done: `${name} started`, harmless: true };
+      return {
+        title: `Start ${name}?`,
+        confirm: "Start the group",
+        text: "It starts exactly as previewed: if the fleet has changed since, the start is refused.",
+        done: `${name} started`,
+        harmless: true,
+      };
     case "pause":
-      return { title: `Pause ${name}?`, confirm: "Pause after the current batch", text: "No member is started, and the rollout of the current one pauses when its batch has ended.", done: `${name} is paused`, harmless: true };
+      return {
+        title: `Pause ${name}?`,
+        confirm: "Pause after the current batch",
+        text: "No member is started, and the rollout of the current one pauses when its batch has ended.",
+        done: `${name} is paused`,
+        harmless: true,
+      };
     case "pause_now":
-      return { title: `Pause ${name}?`, confirm: "Pause at once", text: "No member is started, and the rollout of the current one withdraws offers that no host has begun.", done: `${name} is paused`, harmless: true };
+      return {
+        title: `Pause ${name}?`,
+        confirm: "Pause at once",
+        text: "No member is started, and the rollout of the current one withdraws offers that no host has begun.",
+        done: `${name} is paused`,
+        harmless: true,
+      };
     case "resume":
       return {
-        title: `Resume ${name}?`, confirm: g.rolling_back ? "Resume the rollback" : "Resume the group", done: `${name} goes on`, harmless: true,
-        text: g.stop?.kind === "failure" ? "The failures so far are accepted: the rollout of the member goes on." : g.stop?.kind === "drift" ? "The member is started with the fleet as it is now." : "It goes on, with the rollout of its current member.",
+        title: `Resume ${name}?`,
+        confirm: g.rolling_back ? "Resume the rollback" : "Resume the group",
+        done: `${name} goes on`,
+        harmless: true,
+        text:
+          g.stop?.kind === "failure"
+            ? "The failures so far are accepted: the rollout of the member goes on."
+            : g.stop?.kind === "drift"
+              ? "The member is started with the fleet as it is now."
+              : "It goes on, with the rollout of its current member.",
       };
     case "skip":
-      return { title: "Leave a member out?", confirm: "Leave it out", text: g.rolling_back ? "The member keeps its version." : "Its rollout is cancelled if it is under way, and the group goes on without it.", done: `${name} goes on without it` };
+      return {
+        title: "Leave a member out?",
+        confirm: "Leave it out",
+        text: g.rolling_back ? "The member keeps its version." : "Its rollout is cancelled if it is under way, and the group goes on without it.",
+        done: `${name} goes on without it`,
+      };
     case "rollback":
-      return { title: `Roll ${name} back?`, confirm: "Roll all members back", text: "All members that have begun are rolled back, the last one first, each host to its last healthy version.", done: `${name} is being rolled back` };
+      return {
+        title: `Roll ${name} back?`,
+        confirm: "Roll all members back",
+        text: "All members that have begun are rolled back, the last one first, each host to its last healthy version.",
+        done: `${name} is being rolled back`,
+      };
     case "cancel":
-      return { title: `Cancel ${name}?`, confirm: "Cancel the group", text: "No member is started, and the rollout of the current one is cancelled. Upgraded hosts stay upgraded.", done: `${name} is being cancelled` };
+      return {
+        title: `Cancel ${name}?`,
+        confirm: "Cancel the group",
+        text: "No member is started, and the rollout of the current one is cancelled. Upgraded hosts stay upgraded.",
+        done: `${name} is being cancelled`,
+      };
     case "delete":
       return { title: `Delete the draft ${name}?`, confirm: "Delete the draft", text: "Nothing was started.", done: `${name} was deleted` };
   }
@@ -86,9 +151,26 @@ export const hostsOf = (p: GroupPreview): number => p.members.reduce((n, m) => n
 export const previewText = (p: GroupPreview): string => `${plural(hostsOf(p), "host")} in ${plural(p.members.length, "member")}`;
 
 export const groupTone: Record<GroupState, Tone> = {
-  draft: "away", running: "move", paused: "wait", cancelling: "wait", rolling_back: "wait", completed: "ok", partial: "wait", failed: "bad", cancelled: "away", rolled_back: "bad",
+  draft: "away",
+  running: "move",
+  paused: "wait",
+  cancelling: "wait",
+  rolling_back: "wait",
+  completed: "ok",
+  partial: "wait",
+  failed: "bad",
+  cancelled: "away",
+  rolled_back: "bad",
 };
 
 export const memberTone: Record<GroupMemberState, Tone> = {
-  pending: "away", running: "move", completed: "ok", failed: "bad", skipped: "away", cancelled: "away", rolled_back: "bad", rollback_failed: "bad", kept: "wait",
+  pending: "away",
+  running: "move",
+  completed: "ok",
+  failed: "bad",
+  skipped: "away",
+  cancelled: "away",
+  rolled_back: "bad",
+  rollback_failed: "bad",
+  kept: "wait",
 };

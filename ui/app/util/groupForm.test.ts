@@ -14,7 +14,10 @@ test("a form that is written is read again, and comments stay", () => {
 
 test("the version of a member is set in its place", () => {
   const next = writeMemberVersion(text, "web", "2.0.0");
-  expect(membersOf(parseGroup(next).plan).map((m) => [m.name, m.version])).toEqual([["db", "1.1.0"], ["web", "2.0.0"]]);
+  expect(membersOf(parseGroup(next).plan).map((m) => [m.name, m.version])).toEqual([
+    ["db", "1.1.0"],
+    ["web", "2.0.0"],
+  ]);
   expect(next.split("\n")).toHaveLength(text.split("\n").length);
 });
 

@@ -23,7 +23,12 @@ export function readGroupForm(text: string): GroupForm | undefined {
     const node = doc.get(key, true);
     return isScalar(node) && node.value !== null ? String(node.source ?? node.value) : "";
   };
-  return { name: word(paths.name), description: word(paths.description), failurePolicy: word(paths.failurePolicy), acceptDrift: doc.get(paths.acceptDrift) === true };
+  return {
+    name: word(paths.name),
+    description: word(paths.description),
+    failurePolicy: word(paths.failurePolicy),
+    acceptDrift: doc.get(paths.acceptDrift) === true,
+  };
 }
 
 /** writeGroupForm writes the fields that are given. */
@@ -51,5 +56,10 @@ export interface MemberRow {
 /** membersOf returns the members of a plan that may be half written. */
 export function membersOf(plan: GroupPlan | undefined): MemberRow[] {
   if (!Array.isArray(plan?.members)) return [];
-  return plan.members.map((m) => ({ name: String(m?.name ?? ""), version: String(plan.desired_versions?.[m?.name] ?? ""), component: m?.plan?.component ?? "", soak: m?.soak ?? "" }));
+  return plan.members.map((m) => ({
+    name: String(m?.name ?? ""),
+    version: String(plan.desired_versions?.[m?.name] ?? ""),
+    component: m?.plan?.component ?? "",
+    soak: m?.soak ?? "",
+  }));
 }

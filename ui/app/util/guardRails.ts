@@ -13,18 +13,29 @@ export interface ExposureForm {
 export const MAX_LABELS = 4;
 
 export function formOf(rule: ExposureRule): ExposureForm {
-  return { enabled: rule.enabled, percent: String(rule.percent), hours: String(rule.healthy_hours), per: (rule.per ?? []).map((p) => `${p.label} ${p.percent}`).join("\n") };
+  return {
+    enabled: rule.enabled,
+    percent: String(rule.percent),
+    hours: String(rule.healthy_hours),
+    per: (rule.per ?? []).map((p) => `${p.label} ${p.percent}`).join("\n"),
+  };
 }
 
 /** ruleOf reads the form. An error belongs to a field. */
-export function ruleOf(form: ExposureForm): { rule?: Pick<ExposureRule, "enabled" | "percent" | "healthy_hours" | "per">; errors: Partial<Record<keyof ExposureForm, string>> } {
+export function ruleOf(form: ExposureForm): {
+  rule?: Pick<ExposureRule, "enabled" | "percent" | "healthy_hours" | "per">;
+  errors: Partial<Record<keyof ExposureForm, string>>;
+} {
   const errors: Partial<Record<keyof ExposureForm, string>> = {};
   const percent = number(form.percent);
   if (percent === undefined || percent <= 0 || percent > 100) errors.percent = "A number above 0, up to 100.";
   const hours = number(form.hours);
   if (hours === undefined || hours < 0) errors.hours = "A number of hours, 0 or more.";
   const per: NonNullable<ExposureRule["per"]> = [];
-  for (const line of form.per.split("\n").map((l) => l.trim()).filter(Boolean)) {
+  for (const line of form.per
+    .split("\n")
+    .map((l) => l.trim())
+    .filter(Boolean)) {
     const [, label, share] = /^(\S+)\s+(\S+?)\s*%?$/.exec(line) ?? [];
     const n = number(share ?? "");
     if (!label || n === undefined || n <= 0 || n > 100) errors.per = `“${line}” is not a label and a percent, such as “site 20”.`;

@@ -6,8 +6,12 @@ import type { Tone } from "./state";
 import { plural, sentence } from "./words";
 
 export const incidentKind: Record<Incident["category"], string> = {
-  upgrade_failed: "Upgrade and rollback failed", upgrade_rollback_failed: "Rollback failed", upgrade_stalled: "Running, but not healthy",
-  rollout_stopped: "Rollout stopped", version_rolled_back: "Version rolled back", shared_identity: "Several hosts, one identity",
+  upgrade_failed: "Upgrade and rollback failed",
+  upgrade_rollback_failed: "Rollback failed",
+  upgrade_stalled: "Running, but not healthy",
+  rollout_stopped: "Rollout stopped",
+  version_rolled_back: "Version rolled back",
+  shared_identity: "Several hosts, one identity",
 };
 
 export const INCIDENT_STATES: readonly Incident["state"][] = ["open", "acknowledged", "resolved"];

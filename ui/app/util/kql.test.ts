@@ -41,8 +41,9 @@ test.each([
 });
 
 test("an error has a message and the position below it", () => {
-  expect(faultOf('[request query.kuery]: Kuery is malformed: Expected a value\nstatus:  \n-------^')).toEqual({
-    what: "The query cannot be parsed: Expected a value", place: "status:  \n-------^",
+  expect(faultOf("[request query.kuery]: Kuery is malformed: Expected a value\nstatus:  \n-------^")).toEqual({
+    what: "The query cannot be parsed: Expected a value",
+    place: "status:  \n-------^",
   });
   expect(faultOf("[request query.kuery]: is too long")).toEqual({ what: "is too long", place: "" });
   expect(faultOf("perPage [x] is odd")).toEqual({ what: "perPage [x] is odd", place: "" });

@@ -12,5 +12,8 @@ export function keyFromHash(hash: string): string | null {
 }
 
 export function cleanKey(text: string): string {
-  return text.trim().replace(/^(Authorization:\s*)?ApiKey\s+/i, "").replace(/\s+/g, "");
+  return text
+    .trim()
+    .replace(/^(Authorization:\s*)?ApiKey\s+/i, "")
+    .replace(/\s+/g, "");
 }

@@ -11,11 +11,16 @@ test("a share does not say all while one is missing, or none while one is there"
 
 test("the site with the largest share of hosts that are not well comes first", () => {
   const sites = sitesOf({
-    field: "site", other: 0, values: [
+    field: "site",
+    other: 0,
+    values: [
       { value: "fra", count: 10, kuery: "site: fra", health: { healthy: 10 } },
       { value: "sin", count: 4, kuery: "site: sin", health: { healthy: 2, offline: 2 } },
     ],
   });
   expect(sites.map((s) => s.site)).toEqual(["sin", "fra"]);
-  expect(sites[0]!.health).toEqual([["healthy", 2], ["offline", 2]]);
+  expect(sites[0]!.health).toEqual([
+    ["healthy", 2],
+    ["offline", 2],
+  ]);
 });

@@ -1,5 +1,5 @@
 /** Sums of the overview. */
-import { WINDOWS, type SeriesWindow } from "~/api/overview";
+import { type SeriesWindow, WINDOWS } from "~/api/overview";
 import type { Facet, Health } from "~/api/types";
 import { compact } from "./searchParts";
 
@@ -34,7 +34,9 @@ export interface SiteHealth {
 /** sitesOf returns the sites with their health, those with most trouble first. */
 export function sitesOf(facet: Facet | undefined): SiteHealth[] {
   const sites = (facet?.values ?? []).map((v) => ({
-    site: v.value, total: v.count, kuery: v.kuery,
+    site: v.value,
+    total: v.count,
+    kuery: v.kuery,
     health: HEALTH_ORDER.map((h): [Health, number] => [h, v.health?.[h] ?? 0]).filter(([, n]) => n > 0),
   }));
   const well = (s: SiteHealth) => (s.health.find(([h]) => h === "healthy")?.[1] ?? 0) / Math.max(1, s.total);

@@ -11,7 +11,8 @@ export function isOwned(error: unknown): error is ApiError {
 export const showsOwned = (preview: { causes?: PreviewCause[] } | undefined): boolean => preview?.causes?.some((c) => c.choice === "take_over") ?? false;
 
 /** whyNotTakeOver returns null if an order may be sent; typed is the name of the fleet, and owned that a preview shows its agents. */
-export const whyNotTakeOver = (error: unknown, typed: string, owned = false): string | null => ((owned || isOwned(error)) && typed.trim() === "" ? "Type the name of the fleet to take its agents over." : null);
+export const whyNotTakeOver = (error: unknown, typed: string, owned = false): string | null =>
+  (owned || isOwned(error)) && typed.trim() === "" ? "Type the name of the fleet to take its agents over." : null;
 
 /** takeOverOf returns what an order sends. */
 export const takeOverOf = (typed: string): string | undefined => typed.trim() || undefined;

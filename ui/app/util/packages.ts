@@ -31,7 +31,19 @@ export function releasesOf(packages: readonly Package[]): Release[] {
   for (const p of packages) {
     const product = productOf(p);
     const id = `${p.maker ?? ""} ${p.component ?? ""} ${p.version}`;
-    const r = out.get(id) ?? { id, product, component: p.component, version: p.version, snapshot: p.snapshot, files: [], size: 0, keyIds: [], signed: false, pushedAt: p.pushed_at, pushedBy: [] };
+    const r = out.get(id) ?? {
+      id,
+      product,
+      component: p.component,
+      version: p.version,
+      snapshot: p.snapshot,
+      files: [],
+      size: 0,
+      keyIds: [],
+      signed: false,
+      pushedAt: p.pushed_at,
+      pushedBy: [],
+    };
     r.files.push(p);
     r.size += p.size;
     if (p.key_id && !r.keyIds.includes(p.key_id)) r.keyIds.push(p.key_id);
@@ -42,7 +54,10 @@ export function releasesOf(packages: readonly Package[]): Release[] {
     out.set(id, r);
   }
   for (const r of out.values()) r.files.sort((a, b) => platformOf(a).localeCompare(platformOf(b)));
-  return [...out.values()].sort((a, b) => Number(a.component !== undefined) - Number(b.component !== undefined) || a.product.localeCompare(b.product) || compareVersions(b.version, a.version));
+  return [...out.values()].sort(
+    (a, b) =>
+      Number(a.component !== undefined) - Number(b.component !== undefined) || a.product.localeCompare(b.product) || compareVersions(b.version, a.version),
+  );
 }
 
 export const platformOf = (p: Pick<Package, "os" | "arch">): string => `${p.os}/${p.arch}`;

@@ -39,7 +39,11 @@ export function scoreOf(entry: Entry, text: string): number {
   return score;
 }
 
-const wordsOf = (text: string) => text.toLowerCase().split(/\s+/).filter((w) => w !== "");
+const wordsOf = (text: string) =>
+  text
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((w) => w !== "");
 
 /** sectionsFor returns what matches, the best first; entries of equal score keep their order. Empty sections are left out. */
 export function sectionsFor<T extends Entry>(sections: readonly Section<T>[], text: string): { title: string; entries: T[] }[] {
@@ -48,7 +52,13 @@ export function sectionsFor<T extends Entry>(sections: readonly Section<T>[], te
     .map(({ title, entries, found, most }) => {
       if (!any || found) return { title, entries: entries.slice(0, most) };
       const scored = entries.map((entry) => ({ entry, score: scoreOf(entry, text) })).filter((s) => s.score > 0);
-      return { title, entries: scored.sort((a, b) => b.score - a.score).slice(0, most).map((s) => s.entry) };
+      return {
+        title,
+        entries: scored
+          .sort((a, b) => b.score - a.score)
+          .slice(0, most)
+          .map((s) => s.entry),
+      };
     })
     .filter((s) => s.entries.length > 0);
 }
@@ -70,10 +80,14 @@ export function hostQuery(text: string): string | undefined {
 export function movedTo(key: string, from: number, options: number): number | undefined {
   if (options === 0) return undefined;
   switch (key) {
-    case "ArrowDown": return (from + 1) % options;
-    case "ArrowUp": return (from - 1 + options) % options;
-    case "PageDown": return options - 1;
-    case "PageUp": return 0;
+    case "ArrowDown":
+      return (from + 1) % options;
+    case "ArrowUp":
+      return (from - 1 + options) % options;
+    case "PageDown":
+      return options - 1;
+    case "PageUp":
+      return 0;
   }
   return undefined;
 }

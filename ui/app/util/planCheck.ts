@@ -2,8 +2,8 @@
  * Checks a plan against the schemas of the API: names, types and choices. All errors are found at
  * once and without the server, which checks the meaning.
  */
-import { isScalar, type Document } from "yaml";
-import { schemas, type Schema } from "~/api/__generated__/planSchema";
+import { type Document, isScalar } from "yaml";
+import { type Schema, schemas } from "~/api/__generated__/planSchema";
 
 /** An error at a field, such as strategy.kind. */
 export interface Wrong {
@@ -40,7 +40,8 @@ function check(doc: Document, given: Schema, value: unknown, path: Path, found: 
   for (const [name, v] of Object.entries(value as object)) {
     const property = schema.properties?.[name] ?? schema.values;
     if (property) check(doc, property, v, [...path, name], found);
-    else if (schema.properties) found.push({ field: fieldOf([...path, name]), text: `${fieldOf([...path, name])} is not a known key${nearest(name, Object.keys(schema.properties))}.` });
+    else if (schema.properties)
+      found.push({ field: fieldOf([...path, name]), text: `${fieldOf([...path, name])} is not a known key${nearest(name, Object.keys(schema.properties))}.` });
   }
 }
 
@@ -62,7 +63,14 @@ function isOf(schema: Schema, value: unknown): boolean {
   return true;
 }
 
-const names: Record<string, string> = { string: "text", boolean: "true or false", integer: "a whole number", number: "a number", array: "a list, such as [a, b]", object: "names and values" };
+const names: Record<string, string> = {
+  string: "text",
+  boolean: "true or false",
+  integer: "a whole number",
+  number: "a number",
+  array: "a list, such as [a, b]",
+  object: "names and values",
+};
 
 const wanted = (schema: Schema): string => (schema.enum ? oneOf(schema.enum) : (names[schema.type ?? ""] ?? "something else"));
 

@@ -6,7 +6,7 @@
  * again. So only the lines of the changed key are taken from it, and the whole of it only if these
  * lines do not mean the same in their place.
  */
-import { Document, isAlias, isCollection, isMap, isPair, isScalar, isSeq, parseDocument, Scalar, stringify, type Node, type Pair, type YAMLMap } from "yaml";
+import { Document, isAlias, isCollection, isMap, isPair, isScalar, isSeq, type Node, type Pair, parseDocument, Scalar, stringify, type YAMLMap } from "yaml";
 
 export type Path = readonly string[];
 

@@ -1,7 +1,7 @@
 import { expect, test, vi } from "vitest";
 import { parse } from "yaml";
-import { fieldsOf, partsOf, readForm, writeForm, type PlanForm } from "./planForm";
 import { planExample } from "./planExample";
+import { fieldsOf, type PlanForm, partsOf, readForm, writeForm } from "./planForm";
 
 // Each form is some twenty changes of a text, each of which is read again several times.
 vi.setConfig({ testTimeout: 30_000 });
@@ -33,11 +33,30 @@ function random(seed: number): () => number {
   };
 }
 
-const words = ["", "a", "Move web to 2.4.1", "it's: # [odd] {value}", "\"quoted\"", "1.10", "null", "- x", "two\nlines", "version: \"1.1.0\" and not status: (a or b)", "é…", "*", "true", "&a", "!x", "@y", "%z", "0x1F"];
+const words = [
+  "",
+  "a",
+  "Move web to 2.4.1",
+  "it's: # [odd] {value}",
+  '"quoted"',
+  "1.10",
+  "null",
+  "- x",
+  "two\nlines",
+  'version: "1.1.0" and not status: (a or b)',
+  "é…",
+  "*",
+  "true",
+  "&a",
+  "!x",
+  "@y",
+  "%z",
+  "0x1F",
+];
 
 /** A form as the page may make one. */
 function anyForm(r: () => number): PlanForm {
-  const one = <T,>(of: readonly T[]): T => of[Math.floor(r() * of.length)]!;
+  const one = <T>(of: readonly T[]): T => of[Math.floor(r() * of.length)]!;
   const kind = one(["canary", "rolling", "all_at_once", "rings", "lockstep"]);
   const parts = partsOf(kind);
   const amount = (shown: boolean) => {
@@ -45,16 +64,42 @@ function anyForm(r: () => number): PlanForm {
     return { unit: value === "" ? ("hosts" as const) : one(["hosts", "percent"] as const), value };
   };
   return {
-    name: one(words), description: one(words), component: one(["", "web"]), version: one(["", "1.1.0", "1.10", "2.0.0-rc1"]),
+    name: one(words),
+    description: one(words),
+    component: one(["", "web"]),
+    version: one(["", "1.1.0", "1.10", "2.0.0-rc1"]),
     hosts: one<PlanForm["hosts"]>([{ by: "none" }, { by: "all" }, { by: "query", kuery: one(words) }, { by: "agents", agents: ["a1", "a2"] }]),
-    lateJoiners: r() < 0.5, force: r() < 0.5, kind, canary: amount(parts.canary), spread: parts.canary && r() < 0.5, approval: parts.canary && r() < 0.5, batch: amount(parts.batch),
-    maxParallel: one(["", "500"]), failureCount: one(["", "3", "0"]), failurePercent: one(["", "2.5"]), retries: one(["", "1"]), healthWait: one(["", "10m", "1h30m"]), soak: one(["", "30m", "oops"]),
+    lateJoiners: r() < 0.5,
+    force: r() < 0.5,
+    kind,
+    canary: amount(parts.canary),
+    spread: parts.canary && r() < 0.5,
+    approval: parts.canary && r() < 0.5,
+    batch: amount(parts.batch),
+    maxParallel: one(["", "500"]),
+    failureCount: one(["", "3", "0"]),
+    failurePercent: one(["", "2.5"]),
+    retries: one(["", "1"]),
+    healthWait: one(["", "10m", "1h30m"]),
+    soak: one(["", "30m", "oops"]),
     pauseOnSuccess: r() < 0.5,
-    windows: one<PlanForm["windows"]>([[], [{ days: ["mon", "tue"], from: "22:00", to: "04:00", zone: "Europe/Berlin" }], [{ days: [], from: "01:00", to: "02:00", zone: "" }, { days: ["sun"], from: "", to: "", zone: "" }]]),
+    windows: one<PlanForm["windows"]>([
+      [],
+      [{ days: ["mon", "tue"], from: "22:00", to: "04:00", zone: "Europe/Berlin" }],
+      [
+        { days: [], from: "01:00", to: "02:00", zone: "" },
+        { days: ["sun"], from: "", to: "", zone: "" },
+      ],
+    ]),
   };
 }
 
-test.each([["", "an empty text"], [written, "a text with comments"], [planExample({ version: "1.1.0" }), "the example"], ["{name: x, strategy: {kind: rolling, batch_size: 5}}", "JSON-like YAML"]])("a form that is written into a text is read from it again", (text) => {
+test.each([
+  ["", "an empty text"],
+  [written, "a text with comments"],
+  [planExample({ version: "1.1.0" }), "the example"],
+  ["{name: x, strategy: {kind: rolling, batch_size: 5}}", "JSON-like YAML"],
+])("a form that is written into a text is read from it again", (text) => {
   const r = random(7);
   for (let i = 0; i < 12; i++) {
     const form = anyForm(r);
@@ -74,7 +119,11 @@ test("a chain of changes keeps comments and keys that the form does not know", (
     const key = keys[Math.floor(r() * keys.length)]!;
     text = writeForm(text, { [key]: rest[key] });
     for (const kept of ["# The spring release.", "# Canaries first.", "# stays"]) expect(text).toContain(kept);
-    expect(parse(text)).toMatchObject({ strategy: { canary: { over: ["os", "site"] } }, limits: { per: [{ label: "site", max: 2 }] }, migration: { type: "none" } });
+    expect(parse(text)).toMatchObject({
+      strategy: { canary: { over: ["os", "site"] } },
+      limits: { per: [{ label: "site", max: 2 }] },
+      migration: { type: "none" },
+    });
   }
 });
 

@@ -2,9 +2,9 @@
  * The form of a rollout's plan. The text is the plan; the form reads what it knows from it, and
  * writes one changed field into it. What the form does not know stays as it is written.
  */
-import { isMap, isScalar, parseDocument, type Document } from "yaml";
+import { type Document, isMap, isScalar, parseDocument } from "yaml";
 import { schemas } from "~/api/__generated__/planSchema";
-import { setValue, type Path } from "./planEdit";
+import { type Path, setValue } from "./planEdit";
 
 export interface Amount {
   unit: "hosts" | "percent";
@@ -48,14 +48,26 @@ type Texts = "name" | "description" | "component" | "version" | "kind" | "maxPar
 type Flags = "lateJoiners" | "force" | "spread" | "approval" | "pauseOnSuccess";
 
 const texts: Record<Texts, Path> = {
-  name: ["name"], description: ["description"], component: ["component"], version: ["version"], kind: ["strategy", "kind"], maxParallel: ["limits", "max_parallel"],
-  failureCount: ["failure", "count"], failurePercent: ["failure", "percent"], retries: ["failure", "retries"], healthWait: ["health", "wait"], soak: ["pace", "soak"],
+  name: ["name"],
+  description: ["description"],
+  component: ["component"],
+  version: ["version"],
+  kind: ["strategy", "kind"],
+  maxParallel: ["limits", "max_parallel"],
+  failureCount: ["failure", "count"],
+  failurePercent: ["failure", "percent"],
+  retries: ["failure", "retries"],
+  healthWait: ["health", "wait"],
+  soak: ["pace", "soak"],
 };
 
 /** A flag is set if its key has this value. */
 const flags: Record<Flags, { path: Path; on: unknown }> = {
-  lateJoiners: { path: ["late_joiners"], on: "join" }, force: { path: ["force"], on: true }, spread: { path: ["strategy", "canary", "pick"], on: "stratified" },
-  approval: { path: ["strategy", "canary", "approval"], on: true }, pauseOnSuccess: { path: ["pace", "pause_on_success"], on: true },
+  lateJoiners: { path: ["late_joiners"], on: "join" },
+  force: { path: ["force"], on: true },
+  spread: { path: ["strategy", "canary", "pick"], on: "stratified" },
+  approval: { path: ["strategy", "canary", "approval"], on: true },
+  pauseOnSuccess: { path: ["pace", "pause_on_success"], on: true },
 };
 
 const amounts: Record<"canary" | "batch", Record<Amount["unit"], Path>> = {
@@ -65,7 +77,9 @@ const amounts: Record<"canary" | "batch", Record<Amount["unit"], Path>> = {
 
 /** The fields of the API below each field of the form, by which errors find their place. */
 export const fieldsOf: Record<keyof PlanForm, string[]> = {
-  ...(Object.fromEntries([...Object.entries(texts), ...Object.entries(flags).map(([k, f]) => [k, f.path] as const)].map(([k, path]) => [k, [path.join(".")]])) as Record<Texts | Flags, string[]>),
+  ...(Object.fromEntries(
+    [...Object.entries(texts), ...Object.entries(flags).map(([k, f]) => [k, f.path] as const)].map(([k, path]) => [k, [path.join(".")]]),
+  ) as Record<Texts | Flags, string[]>),
   hosts: ["select"],
   canary: ["strategy.canary.size", "strategy.canary.percent", "strategy.canary"],
   batch: ["strategy.batch_size", "strategy.batch_percent"],
@@ -192,7 +206,10 @@ function readHosts(doc: Document): Hosts {
 
 function inWords(value: unknown): string {
   if (Array.isArray(value)) return value.map(inWords).join(", ");
-  if (value !== null && typeof value === "object") return Object.entries(value).map(([k, v]) => `${k} ${inWords(v)}`).join(", ");
+  if (value !== null && typeof value === "object")
+    return Object.entries(value)
+      .map(([k, v]) => `${k} ${inWords(v)}`)
+      .join(", ");
   return String(value);
 }
 
@@ -202,6 +219,9 @@ function readWindows(doc: Document): WindowForm[] {
   if (!Array.isArray(windows)) return [];
   const word = (v: unknown) => (typeof v === "string" ? v : "");
   return windows.map((w: Record<string, unknown> | null) => ({
-    days: Array.isArray(w?.days) ? w.days.filter((d): d is string => typeof d === "string") : [], from: word(w?.from), to: word(w?.to), zone: word(w?.zone),
+    days: Array.isArray(w?.days) ? w.days.filter((d): d is string => typeof d === "string") : [],
+    from: word(w?.from),
+    to: word(w?.to),
+    zone: word(w?.zone),
   }));
 }

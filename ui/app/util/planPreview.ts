@@ -1,6 +1,6 @@
 /** A preview of a plan in words and numbers, for the page on which the plan is written. */
 import type { Plan, Preview, PreviewBatch, PreviewCause } from "~/api/types";
-import { isWithin, type Fault } from "./planYaml";
+import { type Fault, isWithin } from "./planYaml";
 import { durationText } from "./rolloutText";
 import { plural } from "./words";
 
@@ -49,7 +49,15 @@ export function typedFor(hosts: number, fleet: number | undefined): string | und
   return hosts > TYPED_FROM || (fleet !== undefined && fleet > 0 && hosts / fleet > TYPED_SHARE) ? `upgrade ${hosts}` : undefined;
 }
 
-const nouns: Record<string, string> = { name: "a name", version: "the version", select: "the hosts", strategy: "the strategy", failure_policy: "the failure policy", desired_versions: "the versions", members: "the members" };
+const nouns: Record<string, string> = {
+  name: "a name",
+  version: "the version",
+  select: "the hosts",
+  strategy: "the strategy",
+  failure_policy: "the failure policy",
+  desired_versions: "the versions",
+  members: "the members",
+};
 
 /** whyNotReady returns why a plan cannot be saved: what is wrong, or else what is missing. */
 export function whyNotReady(faults: readonly Fault[]): string | null {
@@ -66,7 +74,10 @@ export function faultOf(faults: readonly Fault[], fields: readonly string[]): st
   if (!f) return undefined;
   // The label of the field names it already.
   const rest = f.text.startsWith(f.field) ? f.text.slice(f.field.length).trim() : f.text;
-  return rest.split("\n")[0]!.replace(/^is /, "Is ").replace(/^[a-z]/, (c) => c.toUpperCase());
+  return rest
+    .split("\n")[0]!
+    .replace(/^is /, "Is ")
+    .replace(/^[a-z]/, (c) => c.toUpperCase());
 }
 
 /** versionsFor returns the published versions of a component, or of the agents, newest first as the server lists them. */

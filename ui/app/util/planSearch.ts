@@ -20,9 +20,14 @@ const text = (v: unknown): string | undefined => ((typeof v === "string" || type
 
 /** parseNewRolloutSearch drops unknown values, so that old links still open. */
 export function parseNewRolloutSearch(raw: Record<string, unknown>): NewRolloutSearch {
-  const ids = (Array.isArray(raw.agents) ? raw.agents : typeof raw.agents === "string" && raw.agents !== STORED ? raw.agents.split(",") : []).filter((v): v is string => typeof v === "string" && v !== "");
+  const ids = (Array.isArray(raw.agents) ? raw.agents : typeof raw.agents === "string" && raw.agents !== STORED ? raw.agents.split(",") : []).filter(
+    (v): v is string => typeof v === "string" && v !== "",
+  );
   const search: NewRolloutSearch = {
-    kuery: text(raw.kuery), version: text(raw.version), component: text(raw.component), agents: raw.agents === STORED ? STORED : ids.length > 0 ? ids : undefined,
+    kuery: text(raw.kuery),
+    version: text(raw.version),
+    component: text(raw.component),
+    agents: raw.agents === STORED ? STORED : ids.length > 0 ? ids : undefined,
     view: raw.view === "yaml" ? "yaml" : undefined,
   };
   return Object.fromEntries(Object.entries(search).filter(([, v]) => v !== undefined));
@@ -48,4 +53,5 @@ export function agentsOf({ agents }: NewRolloutSearch, storage: Storage = sessio
 }
 
 /** parsePageSearch reads the page of a list; the first one is not in the address. */
-export const parsePageSearch = (raw: Record<string, unknown>): { page?: number } => (typeof raw.page === "number" && Number.isInteger(raw.page) && raw.page > 1 ? { page: raw.page } : {});
+export const parsePageSearch = (raw: Record<string, unknown>): { page?: number } =>
+  typeof raw.page === "number" && Number.isInteger(raw.page) && raw.page > 1 ? { page: raw.page } : {};

@@ -1,9 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { lineOf, MAX_PLAN_CHARS, parseGroup, parsePlan, planText, serverFault } from "./planYaml";
 import { groupExample } from "./groupExample";
 import { planExample } from "./planExample";
+import { lineOf, MAX_PLAN_CHARS, parseGroup, parsePlan, planText, serverFault } from "./planYaml";
 
 const plan = `name: Spring
 version: 1.1.0
@@ -24,7 +24,11 @@ test("a plan is parsed as YAML, and its version stays a string", () => {
 });
 
 test("the first plan lacks only what the operator has to choose", () => {
-  expect(parsePlan(planExample({})).faults.map((f) => [f.field, f.missing])).toEqual([["name", true], ["version", true], ["select", true]]);
+  expect(parsePlan(planExample({})).faults.map((f) => [f.field, f.missing])).toEqual([
+    ["name", true],
+    ["version", true],
+    ["select", true],
+  ]);
   expect(parsePlan(planExample({ version: "1.1.0" })).faults.map((f) => f.field)).toEqual(["select"]);
   for (const version of ["2.0.0-rc1", "1.10", "null"]) {
     const { plan, faults } = parsePlan(planExample({ version, component: "web", kuery: 'version: "1.0.0"' }));
@@ -35,7 +39,9 @@ test("the first plan lacks only what the operator has to choose", () => {
 });
 
 test("wrong names, types and words are found at once, each at its line", () => {
-  const { faults } = parsePlan("name: a\nversion: 1.10\nselect: { all: true }\nstrategy:\n  kind: canery\n  batch_sise: 2\nfailure: { count: few }\npace:\n  windows:\n    - { day: [mon], from: 22:00, to: 4 }\n");
+  const { faults } = parsePlan(
+    "name: a\nversion: 1.10\nselect: { all: true }\nstrategy:\n  kind: canery\n  batch_sise: 2\nfailure: { count: few }\npace:\n  windows:\n    - { day: [mon], from: 22:00, to: 4 }\n",
+  );
   expect(faults.map((f) => `${f.line} ${f.text}`)).toEqual([
     '2 version is 1.1, want text: put it in quotes, "1.10".',
     "5 strategy.kind is “canery”, want rolling, canary, all_at_once, rings or lockstep.",
@@ -71,7 +77,7 @@ test("missing required keys are found without the server", () => {
 });
 
 test.each([
-  ["body.plan.strategy.kind is \"slow\": want rolling", 5, "strategy.kind"],
+  ['body.plan.strategy.kind is "slow": want rolling', 5, "strategy.kind"],
   ["body.plan.strategy.canary.size is 0", 4, "strategy.canary.size"],
   ["body.plan.limits.per[0].max must be positive", 9, "limits.per[0].max"],
   ["body.plan.select is empty: name agents", 3, "select"],
@@ -83,14 +89,27 @@ test.each([
 
 test("a plan that is too long, or whose aliases expand too far, is refused", () => {
   expect(parsePlan("#".repeat(MAX_PLAN_CHARS + 1)).faults[0]!.text).toMatch(/too long/);
-  const bomb = ["a: &a [x, x, x, x, x, x, x, x, x]", ...[..."bcdefgh"].map((c, i) => `${c}: &${c} [${Array(9).fill(`*${"abcdefgh"[i]}`).join(", ")}]`)].join("\n");
+  const bomb = ["a: &a [x, x, x, x, x, x, x, x, x]", ...[..."bcdefgh"].map((c, i) => `${c}: &${c} [${Array(9).fill(`*${"abcdefgh"[i]}`).join(", ")}]`)].join(
+    "\n",
+  );
   expect(parsePlan(bomb).faults[0]!.text).toMatch(/alias/i);
 });
 
 test("a plan of the server is written as YAML and parsed to the same plan", () => {
-  const server = { name: "10m0s", version: "1.1.0", select: { all: true }, strategy: { kind: "rolling" as const }, health: { wait: "10m0s", stale_after: "1h0m5s" }, pace: { soak: "30s", wait_for: "168h0m0s", offer_for: "1h30m0s" } };
+  const server = {
+    name: "10m0s",
+    version: "1.1.0",
+    select: { all: true },
+    strategy: { kind: "rolling" as const },
+    health: { wait: "10m0s", stale_after: "1h0m5s" },
+    pace: { soak: "30s", wait_for: "168h0m0s", offer_for: "1h30m0s" },
+  };
   const text = planText(server);
-  expect(parsePlan(text).plan).toEqual({ ...server, health: { wait: "10m", stale_after: "1h0m5s" }, pace: { soak: "30s", wait_for: "168h", offer_for: "1h30m" } });
+  expect(parsePlan(text).plan).toEqual({
+    ...server,
+    health: { wait: "10m", stale_after: "1h0m5s" },
+    pace: { soak: "30s", wait_for: "168h", offer_for: "1h30m" },
+  });
 });
 
 test("an absent field is located at its nearest parent", () => {
@@ -135,9 +154,9 @@ test("a group needs a failure policy, which has no default, versions and members
 
 test.each([
   ["[request body.plan.members[1].plan.select]: is empty", 10, "members[1].plan.select"],
-  ["[request body.plan.members[1].plan.strategy.kind]: is \"sideways\"", 11, "members[1].plan.strategy.kind"],
+  ['[request body.plan.members[1].plan.strategy.kind]: is "sideways"', 11, "members[1].plan.strategy.kind"],
   ["[request body.plan.desired_versions]: has no version for members[1], web: give one", 3, "desired_versions"],
-  ["[request body.plan.members[0].name]: is \"DB\"", 5, "members[0].name"],
+  ['[request body.plan.members[0].name]: is "DB"', 5, "members[0].name"],
 ])("the server's %j about a group is located at line %i", (message, line, field) => {
   expect(serverFault(group, message)).toEqual({ line, field, text: message.replace(/^\[.*\]: /, `${field} `) });
 });

@@ -1,5 +1,5 @@
 /** Converts plans and fleets in YAML to those of the API and back, and locates errors at their lines. */
-import { isMap, isNode, LineCounter, parseDocument, stringify, type Document } from "yaml";
+import { type Document, isMap, isNode, LineCounter, parseDocument, stringify } from "yaml";
 import type { GroupPlan, Plan } from "~/api/types";
 import { checkSchema } from "./planCheck";
 import { without } from "./planWithout";
@@ -33,7 +33,8 @@ export const parseGroup = (text: string): Parsed<GroupPlan> => parse(text, missi
  * names and types.
  */
 export function parse<P>(text: string, missing: (plan: P) => Fault[], what = "plan", schema?: string): Parsed<P> {
-  if (text.length > MAX_PLAN_CHARS) return { faults: [{ line: 0, field: "", text: `The ${what} is too long. Select agents by labels or policies instead of by name.` }] };
+  if (text.length > MAX_PLAN_CHARS)
+    return { faults: [{ line: 0, field: "", text: `The ${what} is too long. Select agents by labels or policies instead of by name.` }] };
   const { doc, lines } = read(text);
   // The library warns about unknown tags and the like; here they are errors, since their meaning is unclear.
   const found = [...doc.errors, ...doc.warnings].map((e) => ({ line: lines.linePos(e.pos[0]).line, field: "", text: firstLine(e.message) }));
@@ -68,8 +69,10 @@ const isEmpty = (select: Plan["select"]): boolean =>
 function missingOfGroup(plan: GroupPlan): Fault[] {
   const faults: Fault[] = [];
   if (!plan.name) faults.push(lacks("name", "name the group."));
-  if (!plan.failure_policy) faults.push(lacks("failure_policy", "say what happens when a member fails: partial_ok, rollback_all or manual. There is no default."));
-  if (!plan.desired_versions || Object.keys(plan.desired_versions).length === 0) faults.push(lacks("desired_versions", "give the version of each member, such as {db: 1.2.0, web: 3.0.0}."));
+  if (!plan.failure_policy)
+    faults.push(lacks("failure_policy", "say what happens when a member fails: partial_ok, rollback_all or manual. There is no default."));
+  if (!plan.desired_versions || Object.keys(plan.desired_versions).length === 0)
+    faults.push(lacks("desired_versions", "give the version of each member, such as {db: 1.2.0, web: 3.0.0}."));
   if (!Array.isArray(plan.members) || plan.members.length === 0) faults.push(lacks("members", "list what is upgraded, in its order."));
   return faults;
 }
@@ -106,7 +109,10 @@ export function serverFault(text: string, message: string): Fault {
 /** lineOf finds the line of a field, or of its nearest parent; 0 if there is none. */
 export function lineOf(text: string, field: string): number {
   const { doc, lines } = read(text);
-  const path = field.split(/[.[\]]+/).filter(Boolean).map((p) => (/^\d+$/.test(p) ? Number(p) : p));
+  const path = field
+    .split(/[.[\]]+/)
+    .filter(Boolean)
+    .map((p) => (/^\d+$/.test(p) ? Number(p) : p));
   for (let n = path.length; n > 0; n--) {
     const at = keyOffset(doc, path.slice(0, n));
     if (at !== undefined) return lines.linePos(at).line;

@@ -2,8 +2,8 @@
 import { stringify } from "yaml";
 import type { PolicyChange } from "~/api/policies";
 import type { AuditEntry, Policy, PolicyComponent } from "~/api/types";
-import { windowOf, type WindowForm } from "./planForm";
-import { parse, type Fault } from "./planYaml";
+import { type WindowForm, windowOf } from "./planForm";
+import { type Fault, parse } from "./planYaml";
 
 type Window = NonNullable<Policy["upgrade_windows"]>[number];
 
@@ -21,8 +21,12 @@ export interface PolicySettings {
 
 export function settingsOf(p: Policy): PolicySettings {
   return {
-    name: p.name, description: p.description || undefined, inactivity_timeout: p.inactivity_timeout, unenroll_timeout: p.unenroll_timeout ?? undefined,
-    required_versions: p.required_versions?.length ? p.required_versions : undefined, upgrade_windows: p.upgrade_windows?.length ? p.upgrade_windows : undefined,
+    name: p.name,
+    description: p.description || undefined,
+    inactivity_timeout: p.inactivity_timeout,
+    unenroll_timeout: p.unenroll_timeout ?? undefined,
+    required_versions: p.required_versions?.length ? p.required_versions : undefined,
+    upgrade_windows: p.upgrade_windows?.length ? p.upgrade_windows : undefined,
     components: p.components?.length ? p.components.map(withoutInForce) : undefined,
   };
 }
@@ -49,7 +53,7 @@ export function revisionsOf(entries: readonly AuditEntry[]): Revision[] {
     const { revision, variables, ...rest } = (entry.data ?? {}) as Recorded;
     if (!entry.verb.startsWith("policy.") || entry.verb === "policy.delete" || typeof revision !== "number" || out.some((r) => r.number === revision)) continue;
     const components = rest.components?.map((c) => ({ ...withoutInForce(c), ...(variables?.[c.name] ? { variables: variables[c.name] } : {}) }));
-    const settings = rest.name === undefined ? undefined : { ...rest, components } as PolicySettings;
+    const settings = rest.name === undefined ? undefined : ({ ...rest, components } as PolicySettings);
     out.push({ number: revision, entry, settings });
   }
   return out;
@@ -65,10 +69,18 @@ export function revisionText(entry: AuditEntry, policyName: string): string {
 
 /** settingsText is a file of the settings, whose lines can be compared. */
 export function settingsText(s: PolicySettings): string {
-  return stringify({
-    name: s.name, description: s.description, inactivity_timeout: s.inactivity_timeout, unenroll_timeout: s.unenroll_timeout,
-    required_versions: s.required_versions, upgrade_windows: s.upgrade_windows?.map((w) => ordered(w, WINDOW_ORDER)), components: s.components?.map(orderedComponent),
-  }, { lineWidth: 0 });
+  return stringify(
+    {
+      name: s.name,
+      description: s.description,
+      inactivity_timeout: s.inactivity_timeout,
+      unenroll_timeout: s.unenroll_timeout,
+      required_versions: s.required_versions,
+      upgrade_windows: s.upgrade_windows?.map((w) => ordered(w, WINDOW_ORDER)),
+      components: s.components?.map(orderedComponent),
+    },
+    { lineWidth: 0 },
+  );
 }
 
 const WINDOW_ORDER = ["days", "from", "to", "zone"];
@@ -112,7 +124,9 @@ export interface PolicyForm {
 export function formOf(p: Policy): PolicyForm {
   const s = settingsOf(p);
   return {
-    name: s.name, description: s.description ?? "", inactiveHours: s.inactivity_timeout ? String(s.inactivity_timeout / 3600) : "",
+    name: s.name,
+    description: s.description ?? "",
+    inactiveHours: s.inactivity_timeout ? String(s.inactivity_timeout / 3600) : "",
     required: (s.required_versions ?? []).map((r) => ({ version: r.version, percentage: String(r.percentage) })),
     windows: (s.upgrade_windows ?? []).map((w) => ({ days: w.days ?? [], from: w.from, to: w.to, zone: w.zone ?? "" })),
     components: s.components ? stringify(s.components.map(orderedComponent), { lineWidth: 0 }) : "",
@@ -135,15 +149,20 @@ export function wantedOf(form: PolicyForm, base: Policy): { settings?: PolicySet
   const rows = form.required.filter((r) => r.version.trim() !== "" || r.percentage.trim() !== "");
   const required = rows.map((r) => ({ version: r.version.trim(), percentage: Number(r.percentage) }));
   if (required.some((r) => r.version === "")) errors.required = "Name a version in each line.";
-  else if (rows.some((r) => r.percentage.trim() === "") || required.some((r) => !(r.percentage >= 0 && r.percentage <= 100))) errors.required = "A percentage is a number from 0 to 100.";
+  else if (rows.some((r) => r.percentage.trim() === "") || required.some((r) => !(r.percentage >= 0 && r.percentage <= 100)))
+    errors.required = "A percentage is a number from 0 to 100.";
   const { components, fault } = parseComponents(form.components);
   if (fault) errors.components = fault.line > 0 ? `Line ${fault.line}: ${fault.text}` : fault.text;
   if (Object.keys(errors).length > 0) return { errors };
   return {
     settings: {
-      name: form.name.trim(), description: form.description.trim() || undefined, inactivity_timeout: Math.round(hours * 3600), unenroll_timeout: base.unenroll_timeout ?? undefined,
+      name: form.name.trim(),
+      description: form.description.trim() || undefined,
+      inactivity_timeout: Math.round(hours * 3600),
+      unenroll_timeout: base.unenroll_timeout ?? undefined,
       required_versions: required.length > 0 ? required : undefined,
-      upgrade_windows: form.windows.length > 0 ? form.windows.map(windowOf) : undefined, components: components.length > 0 ? components : undefined,
+      upgrade_windows: form.windows.length > 0 ? form.windows.map(windowOf) : undefined,
+      components: components.length > 0 ? components : undefined,
     },
     errors,
   };
@@ -166,8 +185,13 @@ export function parseComponents(text: string): { components: PolicyComponent[]; 
 /** bodyOf is the request that makes the settings of a policy those that are wanted. */
 export function bodyOf(wanted: PolicySettings, base: Policy): PolicyChange {
   return {
-    name: wanted.name, namespace: base.namespace, inactivity_timeout: wanted.inactivity_timeout, description: wanted.description ?? "",
-    required_versions: wanted.required_versions ?? null, upgrade_windows: wanted.upgrade_windows ?? null, components: (wanted.components as PolicyComponent[] | undefined) ?? null,
+    name: wanted.name,
+    namespace: base.namespace,
+    inactivity_timeout: wanted.inactivity_timeout,
+    description: wanted.description ?? "",
+    required_versions: wanted.required_versions ?? null,
+    upgrade_windows: wanted.upgrade_windows ?? null,
+    components: (wanted.components as PolicyComponent[] | undefined) ?? null,
     ...(base.is_managed ? { force: true } : {}),
   };
 }
@@ -179,4 +203,6 @@ const dayWord: Record<string, string> = { mon: "Mon", tue: "Tue", wed: "Wed", th
 
 /** windowsText describes when a policy upgrades its hosts automatically. */
 export const windowsText = (p: Policy): string =>
-  (p.upgrade_windows ?? []).map((w) => `${w.days?.length ? w.days.map((d) => dayWord[d] ?? d).join(", ") : "every day"} ${w.from}–${w.to} ${w.zone ?? "UTC"}`).join(" and ");
+  (p.upgrade_windows ?? [])
+    .map((w) => `${w.days?.length ? w.days.map((d) => dayWord[d] ?? d).join(", ") : "every day"} ${w.from}–${w.to} ${w.zone ?? "UTC"}`)
+    .join(" and ");

@@ -1,7 +1,7 @@
 /** A preview in words and numbers. */
 import type { Drift, Preview, PreviewTarget, SkippedAgent } from "~/api/types";
-import { codeText } from "./rolloutText";
 import { willOf } from "./planPreview";
+import { codeText } from "./rolloutText";
 import { plural } from "./words";
 
 export interface SkipGroup {

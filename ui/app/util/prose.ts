@@ -23,5 +23,8 @@ export interface Piece {
 
 /** pieces splits a text at its `backquotes`. */
 export function pieces(text: string): Piece[] {
-  return text.split("`").map((part, i) => ({ text: part, code: i % 2 === 1 })).filter((p) => p.text !== "");
+  return text
+    .split("`")
+    .map((part, i) => ({ text: part, code: i % 2 === 1 }))
+    .filter((p) => p.text !== "");
 }

@@ -2,7 +2,10 @@
 import { ApiError } from "~/api/client";
 
 /** What an order has that is meant in spite of the limit. */
-export interface OverLimit { override_limit: true; why: string }
+export interface OverLimit {
+  override_limit: true;
+  why: string;
+}
 
 /** isOverLimit reports whether the server refused an order because of the limit. */
 export const isOverLimit = (error: unknown): boolean => error instanceof ApiError && (error.body as { code?: unknown } | undefined)?.code === "removal_limit";

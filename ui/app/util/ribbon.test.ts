@@ -10,6 +10,10 @@ it("names what is wrong, the worst first, and never rounds it away", () => {
 
 it("has no empty parts, and failed hosts at the end with a hatch", () => {
   const parts = ribbonParts({ failed: 2, healthy: 5, degraded: 0, offline: 1 });
-  expect(parts.map((p) => [p.health, p.hatched])).toEqual([["healthy", false], ["offline", false], ["failed", true]]);
+  expect(parts.map((p) => [p.health, p.hatched])).toEqual([
+    ["healthy", false],
+    ["offline", false],
+    ["failed", true],
+  ]);
   expect(ribbonTotal({ failed: 2, healthy: 5 })).toBe(7);
 });

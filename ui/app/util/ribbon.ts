@@ -1,6 +1,6 @@
 /** Health by site, or by anything else, as thin stacked bars. */
 import type { Health } from "~/api/types";
-import { healthColor, HEALTHS, share } from "./series";
+import { HEALTHS, healthColor, share } from "./series";
 import { healthWord } from "./state";
 
 export type HealthCounts = Partial<Record<Health, number>>;
@@ -17,7 +17,12 @@ export interface RibbonPart {
 const ORDER: readonly Health[] = ["healthy", ...HEALTHS.filter((h) => h !== "healthy").reverse()];
 
 export function ribbonParts(counts: HealthCounts): RibbonPart[] {
-  return ORDER.filter((h) => (counts[h] ?? 0) > 0).map((health) => ({ health, count: counts[health]!, color: healthColor(health), hatched: health === "failed" }));
+  return ORDER.filter((h) => (counts[h] ?? 0) > 0).map((health) => ({
+    health,
+    count: counts[health]!,
+    color: healthColor(health),
+    hatched: health === "failed",
+  }));
 }
 
 export const ribbonTotal = (counts: HealthCounts): number => ORDER.reduce((sum, h) => sum + (counts[h] ?? 0), 0);

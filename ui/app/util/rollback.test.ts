@@ -36,9 +36,14 @@ test.each([
   ["0.9.0", true, "rollback", true],
   [undefined, false, "rollback", false],
 ] as [string | undefined, boolean, string, boolean][])("a host on 1.0.0 that keeps %s, allowed %s, has the command %s", (version, allowed, name, possible) => {
-  const commands = [{ name: "upgrade", allowed: true }, { name: "rollback", allowed, danger: true }];
-  expect(withForward(agent({ commands, rollback: { available: version !== undefined, version } })))
-    .toMatchObject([{ name: "upgrade" }, { name, allowed: possible, danger: true }]);
+  const commands = [
+    { name: "upgrade", allowed: true },
+    { name: "rollback", allowed, danger: true },
+  ];
+  expect(withForward(agent({ commands, rollback: { available: version !== undefined, version } }))).toMatchObject([
+    { name: "upgrade" },
+    { name, allowed: possible, danger: true },
+  ]);
 });
 
 test("the button is disabled without a preview, or if no agent can be rolled back", () => {
@@ -47,4 +52,3 @@ test("the button is disabled without a preview, or if no agent can be rolled bac
   expect(whyNotGoBack(preview(null), null)).toMatch(/None of these/);
   expect(whyNotGoBack(preview("1.0.0", null), null)).toBeNull();
 });
-

@@ -27,7 +27,8 @@ export function confirmText(preview: RollbackPreview | undefined, agents: number
 export function withForward(a: Pick<Agent, "agent" | "commands" | "rollback">): Command[] {
   const to = a.rollback?.available ? a.rollback.version : undefined;
   return (a.commands ?? []).map((c) =>
-    c.name === "rollback" && !c.allowed && to && compareVersions(to, a.agent.version) > 0 ? { ...c, name: "forward", allowed: true, reason: undefined } : c);
+    c.name === "rollback" && !c.allowed && to && compareVersions(to, a.agent.version) > 0 ? { ...c, name: "forward", allowed: true, reason: undefined } : c,
+  );
 }
 
 /** whyNotGoBack returns null if the button is enabled. */

@@ -9,4 +9,5 @@ export const isOver = (s: RolloutState) => s !== "draft" && !isActive(s);
 export const isGate = (k: StopKind) => k === "threshold" || k === "canary" || k === "exposure" || k === "deadline";
 
 /** againOf returns how many hosts of a rollout another one can try again. In a rollback each host has its own version. */
-export const againOf = (r: Pick<Rollout, "state" | "rollback_of" | "counts">): number => (isOver(r.state) && !r.rollback_of ? badOf(r.counts) + refusedOf(r.counts) : 0);
+export const againOf = (r: Pick<Rollout, "state" | "rollback_of" | "counts">): number =>
+  isOver(r.state) && !r.rollback_of ? badOf(r.counts) + refusedOf(r.counts) : 0;

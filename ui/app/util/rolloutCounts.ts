@@ -1,6 +1,6 @@
 /** Sums and limits from the counts of a rollout. */
 import type { Counts, Exposure, Plan, TargetState } from "~/api/types";
-import { groupLook, type GridGroup } from "./gridClass";
+import { type GridGroup, groupLook } from "./gridClass";
 import { plural } from "./words";
 
 export const badOf = (c: Counts) => c.failed + c.rolled_back;
@@ -47,5 +47,16 @@ export function percent(n: number): string {
 }
 
 export const TARGET_STATES: readonly TargetState[] = [
-  "pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled",
+  "pending",
+  "held",
+  "offered",
+  "upgrading",
+  "verifying",
+  "succeeded",
+  "failed",
+  "rolled_back",
+  "withdrawn",
+  "skipped",
+  "expired",
+  "cancelled",
 ];

@@ -7,7 +7,13 @@ test("the list's address", () => {
 });
 
 test("the board's address", () => {
-  expect(parseBoardSearch({ state: "failed", batch: 0, code: "crash_loop", host: "a1", page: 2 })).toEqual({ state: ["failed"], batch: 0, code: "crash_loop", host: "a1", page: 2 });
+  expect(parseBoardSearch({ state: "failed", batch: 0, code: "crash_loop", host: "a1", page: 2 })).toEqual({
+    state: ["failed"],
+    batch: 0,
+    code: "crash_loop",
+    host: "a1",
+    page: 2,
+  });
   expect(parseBoardSearch({ state: ["none"], batch: -1, code: 3, page: "2" })).toEqual({});
 });
 

@@ -32,7 +32,13 @@ export function parseRolloutsSearch(raw: Record<string, unknown>): RolloutsSearc
 
 export function parseBoardSearch(raw: Record<string, unknown>): BoardSearch {
   const state = groupsFrom(raw.state);
-  return compact({ state: state.length > 0 ? state : undefined, batch: whole(raw.batch, 0), code: text(raw.code), host: text(raw.host), page: whole(raw.page, 2) });
+  return compact({
+    state: state.length > 0 ? state : undefined,
+    batch: whole(raw.batch, 0),
+    code: text(raw.code),
+    host: text(raw.host),
+    page: whole(raw.page, 2),
+  });
 }
 
 /** A tab of the list: states that an operator looks for together. */
@@ -61,7 +67,8 @@ const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : type
 
 const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
 
-const whole = (value: unknown, least: number): number | undefined => (typeof value === "number" && Number.isInteger(value) && value >= least ? value : undefined);
+const whole = (value: unknown, least: number): number | undefined =>
+  typeof value === "number" && Number.isInteger(value) && value >= least ? value : undefined;
 
 function compact<T extends object>(object: T): T {
   return Object.fromEntries(Object.entries(object).filter(([, v]) => v !== undefined)) as T;

@@ -4,7 +4,11 @@ export type FacetField = (typeof FACETS)[number];
 
 /** The columns by which the server sorts, and their fields in the API. */
 export const SORT_FIELDS = {
-  host: "local_metadata.host.hostname", version: "agent.version", policy: "policy_id", seen: "last_checkin", enrolled: "enrolled_at",
+  host: "local_metadata.host.hostname",
+  version: "agent.version",
+  policy: "policy_id",
+  seen: "last_checkin",
+  enrolled: "enrolled_at",
 } as const;
 export type SortColumn = keyof typeof SORT_FIELDS;
 

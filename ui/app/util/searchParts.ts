@@ -14,8 +14,7 @@ export function someOf<T extends string>(value: unknown, known: readonly T[]): T
 /** A page from the second on; the first one is the default. */
 export const pageOf = (value: unknown): number | undefined => (typeof value === "number" && Number.isInteger(value) && value > 1 ? value : undefined);
 
-export const timeOf = (value: unknown): string | undefined =>
-  typeof value === "string" && !Number.isNaN(Date.parse(value)) ? value : undefined;
+export const timeOf = (value: unknown): string | undefined => (typeof value === "string" && !Number.isNaN(Date.parse(value)) ? value : undefined);
 
 export function compact<T extends object>(object: T): T {
   return Object.fromEntries(Object.entries(object).filter(([, v]) => v !== undefined)) as T;

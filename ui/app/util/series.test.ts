@@ -24,7 +24,10 @@ describe("healthLines", () => {
 describe("stacked", () => {
   it("adds lines, and has a gap where there is no sample at all", () => {
     const lines = [{ values: [1, null, null] }, { values: [2, 3, null] }];
-    expect(stacked(lines)).toEqual([[1, 0, null], [3, 3, null]]);
+    expect(stacked(lines)).toEqual([
+      [1, 0, null],
+      [3, 3, null],
+    ]);
     expect(totals(lines)).toEqual([3, 3, null]);
     expect(lastSample(lines)).toBe(1);
     expect(lastSample([])).toBe(-1);
@@ -46,7 +49,10 @@ describe("thinned", () => {
 
 describe("words", () => {
   it("reads all values of a time", () => {
-    const lines = [{ key: "a", label: "2.4.1", color: "", values: [7, null] }, { key: "b", label: "2.4.0", color: "", values: [1200, null] }];
+    const lines = [
+      { key: "a", label: "2.4.1", color: "", values: [7, null] },
+      { key: "b", label: "2.4.0", color: "", values: [1200, null] },
+    ];
     expect(pointText(lines, 0, "10:00", (n) => n.toLocaleString("en"))).toBe("10:00: 2.4.1 7, 2.4.0 1,200");
     expect(pointText(lines, 1, "10:05", String)).toBe("10:05: no sample");
   });

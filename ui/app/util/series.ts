@@ -54,10 +54,12 @@ export function stacked(lines: readonly Pick<ChartLine, "values">[]): (number | 
   const length = lines[0]?.values.length ?? 0;
   const sums = new Array<number>(length).fill(0);
   const sampled = sums.map((_, i) => lines.some((l) => l.values[i] !== null && l.values[i] !== undefined));
-  return lines.map((l) => sums.map((_, i) => {
-    sums[i]! += l.values[i] ?? 0;
-    return sampled[i] ? sums[i]! : null;
-  }));
+  return lines.map((l) =>
+    sums.map((_, i) => {
+      sums[i]! += l.values[i] ?? 0;
+      return sampled[i] ? sums[i]! : null;
+    }),
+  );
 }
 
 /** totals are the sums of all lines. */

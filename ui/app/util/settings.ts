@@ -2,7 +2,12 @@
 import type { Setting } from "~/api/types";
 import { matchesWords } from "./adminSearch";
 
-export const originWord: Record<Setting["origin"], string> = { default: "Default", file: "Configuration file", environment: "Environment", flag: "Command line" };
+export const originWord: Record<Setting["origin"], string> = {
+  default: "Default",
+  file: "Configuration file",
+  environment: "Environment",
+  flag: "Command line",
+};
 
 /** filterSettings returns the settings with each word of q, if asked only those that differ from their defaults. */
 export const filterSettings = (settings: readonly Setting[], q: string | undefined, onlyChanged: boolean): Setting[] =>

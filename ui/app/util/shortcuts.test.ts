@@ -1,8 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { SETUP, WORK } from "~/pages/nav";
-import { intentOf, shortcutGroups, type Press } from "./shortcuts";
+import { intentOf, type Press, shortcutGroups } from "./shortcuts";
 
-const pages = [{ to: "/agents", label: "Agents", key: "a" }, { to: "/packages", label: "Packages", key: "k" }];
+const pages = [
+  { to: "/agents", label: "Agents", key: "a" },
+  { to: "/packages", label: "Packages", key: "k" },
+];
 const press = (key: string, more: Partial<Press> = {}): Press => ({ key, ctrl: false, meta: false, alt: false, typing: false, inside: false, ...more });
 
 describe("intentOf", () => {

@@ -37,10 +37,19 @@ test("hunks together have every difference once: applying them gives the other t
     const make = () => Array.from({ length: random(14) }, () => "abc"[random(3)]!).join("\n");
     const [before, after] = [make(), make()];
     const lines = diffHunks(before, after).flat();
-    const changes = (kind: "added" | "removed") => lines.filter((l) => l.kind === kind).map((l) => l.text).sort().join();
+    const changes = (kind: "added" | "removed") =>
+      lines
+        .filter((l) => l.kind === kind)
+        .map((l) => l.text)
+        .sort()
+        .join();
     const left = (of: string, other: string) => {
       const rest = other === "" ? [] : other.split("\n");
-      return (of === "" ? [] : of.split("\n")).filter((l) => { const i = rest.indexOf(l); if (i >= 0) rest.splice(i, 1); return i < 0; });
+      return (of === "" ? [] : of.split("\n")).filter((l) => {
+        const i = rest.indexOf(l);
+        if (i >= 0) rest.splice(i, 1);
+        return i < 0;
+      });
     };
     // At least what no line of the other text can account for.
     for (const l of left(before, after)) expect(changes("removed"), `${before}|${after}`).toContain(l);

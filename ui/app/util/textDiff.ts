@@ -38,7 +38,9 @@ function compare(a: string[], b: string[]): DiffLine[] {
   while (head < a.length && head < b.length && a[head] === b[head]) head++;
   let tail = 0;
   while (tail < a.length - head && tail < b.length - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail++;
-  const as = (kind: DiffLine["kind"]) => (text: string): DiffLine => ({ kind, text });
+  const as =
+    (kind: DiffLine["kind"]) =>
+    (text: string): DiffLine => ({ kind, text });
   return [
     ...a.slice(0, head).map(as("same")),
     ...compareMiddle(a.slice(head, a.length - tail), b.slice(head, b.length - tail)),

@@ -1,6 +1,11 @@
 /** Lengths of time in the words of the console, dates in the format of the browser's locale. */
 
-const steps: [string, number][] = [["day", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
+const steps: [string, number][] = [
+  ["day", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+  ["s", 1],
+];
 
 /** Making a format takes a browser longer than drawing a row, and a table has a hundred times that change each second. */
 const formats = new Map<string, Intl.DateTimeFormat>();
@@ -32,7 +37,12 @@ export function exact(iso: string | null | undefined, locale?: string): string {
   const at = iso ? Date.parse(iso) : NaN;
   if (Number.isNaN(at)) return "";
   return format(at, locale, {
-    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    year: "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
   });
 }
 
@@ -60,7 +70,13 @@ export function exactWithZone(iso: string | null | undefined, locale?: string): 
   const at = iso ? Date.parse(iso) : NaN;
   if (Number.isNaN(at)) return "";
   return format(at, locale, {
-    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+    year: "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    timeZoneName: "short",
   });
 }
 

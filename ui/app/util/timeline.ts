@@ -17,8 +17,13 @@ export function entryTitle(e: TimelineEntry): string {
 }
 
 const kindWord: Record<string, string> = {
-  enrolled: "The host enrolled.", staged: "It staged a version.", source: "A source of packages has failed.", policy: "It applied its policy.", unenrolled: "It was unenrolled.",
-  diagnostics: "It sent diagnostics.", change: "It was changed.",
+  enrolled: "The host enrolled.",
+  staged: "It staged a version.",
+  source: "A source of packages has failed.",
+  policy: "It applied its policy.",
+  unenrolled: "It was unenrolled.",
+  diagnostics: "It sent diagnostics.",
+  change: "It was changed.",
 };
 
 /** The tone of an entry: that of the upgrade's state; other entries are quiet. */
@@ -113,7 +118,7 @@ export function stepsOf(state: ProgressState, phases: readonly Phase[], rollback
   const way = (rollback ? ROLLBACK_STEPS : UPGRADE_STEPS).slice();
   const bad = state === "failed" || state === "rolled_back";
   // The last state before a bad end is where it ended.
-  const reached = bad ? [...phases].reverse().find((p) => !isOver(p.state))?.state ?? "sent" : state;
+  const reached = bad ? ([...phases].reverse().find((p) => !isOver(p.state))?.state ?? "sent") : state;
   const at = way.indexOf(reached === "accepted" || reached === "waiting_for_host" ? "sent" : reached);
   return way.map((s, i) => {
     const p = passed.get(s) ?? (s === "sent" ? passed.get("accepted") : undefined);

@@ -12,8 +12,13 @@ test("what expires within 30 days is amber, what has expired red", () => {
   expect(onlineExpiryOf("2026-01-02T00:00:00Z", now).tone).toBe("ok");
 });
 
-const role = (threshold: number, signed: boolean[]) =>
-  ({ file: "4.targets.json", version: 4, expires: "2026-04-01T00:00:00Z", threshold, keys: signed.map((s, i) => ({ id: `${i}`, name: "", public_key: "", signed: s })) });
+const role = (threshold: number, signed: boolean[]) => ({
+  file: "4.targets.json",
+  version: 4,
+  expires: "2026-04-01T00:00:00Z",
+  threshold,
+  keys: signed.map((s, i) => ({ id: `${i}`, name: "", public_key: "", signed: s })),
+});
 
 test("the commands are those for the trust in use", () => {
   const trust: Trust = { published: true, target_count: 3, online_keys: [], warnings: [], targets: role(2, [true, true, false]) };

@@ -40,7 +40,10 @@ export interface Recipe {
 export function recipesFor(trust: Trust): Recipe[] {
   if (!trust.published) {
     return [
-      { title: "Create the publishers' keys and publish the first root", text: "muster package keys init --dir release --root-keys 3 --root-threshold 2 --targets-keys 2 --targets-threshold 2\nmuster package keys publish release/1.root.json" },
+      {
+        title: "Create the publishers' keys and publish the first root",
+        text: "muster package keys init --dir release --root-keys 3 --root-threshold 2 --targets-keys 2 --targets-threshold 2\nmuster package keys publish release/1.root.json",
+      },
     ];
   }
   const next = (trust.targets?.version ?? 0) + 1;
@@ -48,9 +51,15 @@ export function recipesFor(trust: Trust): Recipe[] {
   const second = `muster package keys sign release/${next}.targets.json --key SECOND.key\nmuster package keys publish release/${next}.targets.json`;
   const with2 = (first: string) => (many ? `${first}\n${second}` : first);
   return [
-    { title: many ? `Publish a version: ${trust.targets!.threshold} people sign` : "Publish a version", text: with2("muster package push muster-agent-VERSION-linux-amd64.tar.gz --targets-key FIRST.key") },
+    {
+      title: many ? `Publish a version: ${trust.targets!.threshold} people sign` : "Publish a version",
+      text: with2("muster package push muster-agent-VERSION-linux-amd64.tar.gz --targets-key FIRST.key"),
+    },
     { title: "Renew the targets before they expire", text: with2("muster package keys renew --targets-key FIRST.key") },
-    { title: trust.floor ? `Raise the floor above ${trust.floor}` : "Set a floor: hosts refuse lower versions", text: with2("muster package floor VERSION --targets-key FIRST.key") },
+    {
+      title: trust.floor ? `Raise the floor above ${trust.floor}` : "Set a floor: hosts refuse lower versions",
+      text: with2("muster package floor VERSION --targets-key FIRST.key"),
+    },
     { title: "Replace a targets key", text: "muster package keys rotate --root release --replace targets=OLD:NEW.pub --key root-1.key --key root-2.key" },
     { title: "Check what is published", text: "muster package keys show --server" },
   ];

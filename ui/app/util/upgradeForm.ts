@@ -1,6 +1,6 @@
 /** The rules of the upgrade dialog: the values of its fields, and why its button is disabled. */
 import type { UpgradePreview } from "~/api/types";
-import { isMatching, selectionOf, type Chosen } from "./chosen";
+import { type Chosen, isMatching, selectionOf } from "./chosen";
 import { isVersion } from "./version";
 
 export interface UpgradeForm {
@@ -43,9 +43,7 @@ export function localNow(ms: number): string {
 }
 
 /** whyNotStart returns null if the button is enabled. */
-export function whyNotStart(
-  form: UpgradeForm, version: string, preview: UpgradePreview | undefined, previewError: unknown, now: number,
-): string | null {
+export function whyNotStart(form: UpgradeForm, version: string, preview: UpgradePreview | undefined, previewError: unknown, now: number): string | null {
   if (version === "") return "Choose a version first.";
   if (!isVersion(version)) return `“${version}” is not a version. It has the form 1.2.3.`;
   if (form.later) {
@@ -56,7 +54,12 @@ export function whyNotStart(
   if (previewError) return "The preview could not be read.";
   if (!preview) return "The preview is being read.";
   if (preview.will === 0) return form.stage ? "None of these hosts would stage it." : "None of these hosts would be upgraded.";
-  if (preview.refused) return preview.guard ? (preview.guard === "exposure" ? "The exposure budget forbids it." : "A freeze forbids it.") : "Type the name of the fleet to take its agents over.";
+  if (preview.refused)
+    return preview.guard
+      ? preview.guard === "exposure"
+        ? "The exposure budget forbids it."
+        : "A freeze forbids it."
+      : "Type the name of the fleet to take its agents over.";
   return null;
 }
 
@@ -81,23 +84,41 @@ export function timesOf(form: Pick<UpgradeForm, "later" | "startAt" | "rollout">
 export function questionOf(form: UpgradeForm, version: string, chosen: Chosen, component?: string, back = false) {
   const whom = selectionOf(chosen);
   return {
-    ...whom, includeInactive: whom.includeInactive || form.inactive || undefined, component, version, force: form.force, rollback: back || undefined,
-    source_uri: form.source.trim() || undefined, stage: form.stage || undefined, max_items: isMatching(chosen) ? 0 : undefined,
-    ...timesOf(form), ...overridesOf(form),
+    ...whom,
+    includeInactive: whom.includeInactive || form.inactive || undefined,
+    component,
+    version,
+    force: form.force,
+    rollback: back || undefined,
+    source_uri: form.source.trim() || undefined,
+    stage: form.stage || undefined,
+    max_items: isMatching(chosen) ? 0 : undefined,
+    ...timesOf(form),
+    ...overridesOf(form),
   };
 }
 
-interface When { start_time?: string; rollout_duration_seconds?: number }
-interface UpgradeBody { version: string; source_uri?: string; force: boolean; override_freeze?: boolean; override_exposure?: boolean; why?: string }
+interface When {
+  start_time?: string;
+  rollout_duration_seconds?: number;
+}
+interface UpgradeBody {
+  version: string;
+  source_uri?: string;
+  force: boolean;
+  override_freeze?: boolean;
+  override_exposure?: boolean;
+  why?: string;
+}
 
 export type UpgradeCall =
   | { kind: "stage"; body: { agents: string[] | string; includeInactive: boolean; component?: string; version: string; source_uri?: string; force: boolean } }
   | { kind: "component"; component: string; body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean; rollback?: boolean } }
   | { kind: "one"; agentId: string; body: UpgradeBody }
   | {
-    kind: "bulk";
-    body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean };
-  };
+      kind: "bulk";
+      body: UpgradeBody & When & { agents: string[] | string; includeInactive: boolean };
+    };
 
 /**
  * planUpgrade turns a form and its preview into one request: it names only the agents that the
@@ -110,7 +131,11 @@ export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, why: str
   const matching = isMatching(chosen) ? chosen : null;
   const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
   const common = {
-    version: preview.version, source_uri: form.source.trim() || undefined, force: form.force, ...overridesOf(form), why: why || undefined,
+    version: preview.version,
+    source_uri: form.source.trim() || undefined,
+    force: form.force,
+    ...overridesOf(form),
+    why: why || undefined,
   };
   const whom = { agents: matching ? matching.kuery : agents, includeInactive: matching ? matching.inactive || form.inactive : true };
   if (form.stage) return { kind: "stage", body: { ...whom, component, version: common.version, source_uri: common.source_uri, force: form.force } };

@@ -20,7 +20,9 @@ test("titles say how it stands", () => {
 });
 
 test("an offline host is waited for", () => {
-  expect(upgradeText(progress({ state: "waiting_for_host" }), host, now)).toBe("The upgrade waits for the host, which checked in last 1 h ago. It goes on when the host is back.");
+  expect(upgradeText(progress({ state: "waiting_for_host" }), host, now)).toBe(
+    "The upgrade waits for the host, which checked in last 1 h ago. It goes on when the host is back.",
+  );
 });
 
 test("a watched version is not yet the host's", () => {
@@ -30,7 +32,14 @@ test("a watched version is not yet the host's", () => {
 });
 
 test("phases come from the entry of this upgrade", () => {
-  const entry = (id: string, to: string, change: Partial<TimelineEntry> = {}): TimelineEntry => ({ id, at: "2026-01-02T09:00:00Z", kind: "upgrade", to, state: "watching", ...change });
+  const entry = (id: string, to: string, change: Partial<TimelineEntry> = {}): TimelineEntry => ({
+    id,
+    at: "2026-01-02T09:00:00Z",
+    kind: "upgrade",
+    to,
+    state: "watching",
+    ...change,
+  });
   expect(entryOf(progress({}), [entry("c", "2.4.1", { component: "web" }), entry("old", "2.4.1", { state: "failed" }), entry("e", "2.4.1")])?.id).toBe("e");
   expect(entryOf(progress({}), [entry("x", "2.3.0")])).toBeUndefined();
 });

@@ -11,7 +11,9 @@ export function upgradeToShow(a: Pick<Agent, "progress">): Progress | undefined 
 
 /** entryOf returns the entry of the timeline that the progress is about. */
 export function entryOf(p: Progress, entries: readonly TimelineEntry[]): TimelineEntry | undefined {
-  return entries.find((e) => !e.component && (e.kind === "upgrade" || e.kind === "rollback") && e.to === p.version && (!e.state || isOver(e.state) === isOver(p.state)));
+  return entries.find(
+    (e) => !e.component && (e.kind === "upgrade" || e.kind === "rollback") && e.to === p.version && (!e.state || isOver(e.state) === isOver(p.state)),
+  );
 }
 
 /** The upgrade in a few words. */

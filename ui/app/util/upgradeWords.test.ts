@@ -5,7 +5,11 @@ const now = { stage: false, later: false };
 
 it("asks about the selection, and confirms what the preview counts", () => {
   expect(upgradeWords({ form: now, version: "2.4.1", back: false, count: 1800, will: 1750 })).toEqual({
-    verb: "upgrade", does: "be upgraded", title: "Upgrade 1,800 hosts to 2.4.1?", confirm: "Upgrade 1,750 hosts", done: "Upgrading 1,750 hosts to 2.4.1",
+    verb: "upgrade",
+    does: "be upgraded",
+    title: "Upgrade 1,800 hosts to 2.4.1?",
+    confirm: "Upgrade 1,750 hosts",
+    done: "Upgrading 1,750 hosts to 2.4.1",
   });
 });
 
@@ -15,6 +19,12 @@ it("names the only host, and the component", () => {
 });
 
 it("says what is scheduled or staged", () => {
-  expect(upgradeWords({ form: { ...now, later: true }, version: "2.4.1", back: false, count: 2 })).toMatchObject({ confirm: "Schedule for 2 hosts", done: "Upgrade of 2 hosts to 2.4.1 is scheduled" });
-  expect(upgradeWords({ form: { ...now, stage: true }, version: "2.4.1", back: false, count: 2 })).toMatchObject({ title: "Stage 2.4.1 on 2 hosts?", confirm: "Stage on 2 hosts" });
+  expect(upgradeWords({ form: { ...now, later: true }, version: "2.4.1", back: false, count: 2 })).toMatchObject({
+    confirm: "Schedule for 2 hosts",
+    done: "Upgrade of 2 hosts to 2.4.1 is scheduled",
+  });
+  expect(upgradeWords({ form: { ...now, stage: true }, version: "2.4.1", back: false, count: 2 })).toMatchObject({
+    title: "Stage 2.4.1 on 2 hosts?",
+    confirm: "Stage on 2 hosts",
+  });
 });

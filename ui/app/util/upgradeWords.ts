@@ -28,7 +28,8 @@ export function upgradeWords({ form, version, component, back, host, count, will
     return { verb, does, title: `Stage ${what} on ${who}?`, confirm: `Stage on ${whom}`, done: `Staging ${what} on ${whom}` };
   }
   return {
-    verb, does,
+    verb,
+    does,
     title: `${Verb} ${on}${who}${to}?`,
     confirm: form.later ? `Schedule for ${on}${whom}` : `${Verb} ${on}${whom}`,
     done: form.later ? `${back ? "Rollback" : "Upgrade"} of ${on}${whom}${to} is scheduled` : `${back ? "Rolling back" : "Upgrading"} ${on}${whom}${to}`,

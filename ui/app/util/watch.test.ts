@@ -3,7 +3,12 @@ import type { Watch } from "~/api/types";
 import { diagnosisTitle, watchedAgentText } from "./watch";
 
 const watch = (agent: Watch["agent"]): Watch => ({
-  from: "1.0.0", to: "1.1.0", stage: "watching", agent, at: "2026-01-02T12:00:00Z", received_at: "2026-01-02T12:00:00Z",
+  from: "1.0.0",
+  to: "1.1.0",
+  stage: "watching",
+  agent,
+  at: "2026-01-02T12:00:00Z",
+  received_at: "2026-01-02T12:00:00Z",
 });
 
 test.each([

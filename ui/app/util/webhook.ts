@@ -5,11 +5,34 @@ import type { DeadLetter, Webhook } from "~/api/types";
 export const WEBHOOK_EVENTS: readonly { group: string; events: readonly string[] }[] = [
   {
     group: "Rollouts",
-    events: ["rollout.created", "rollout.started", "rollout.paused", "rollout.resumed", "rollout.completed", "rollout.failed", "rollout.cancelled", "rollout.rollback_initiated", "rollout.rollback_completed", "rollout.progress"],
+    events: [
+      "rollout.created",
+      "rollout.started",
+      "rollout.paused",
+      "rollout.resumed",
+      "rollout.completed",
+      "rollout.failed",
+      "rollout.cancelled",
+      "rollout.rollback_initiated",
+      "rollout.rollback_completed",
+      "rollout.progress",
+    ],
   },
   {
     group: "Groups of rollouts",
-    events: ["group.created", "group.started", "group.paused", "group.resumed", "group.completed", "group.partial", "group.failed", "group.cancelled", "group.rollback_initiated", "group.rollback_completed", "group.progress"],
+    events: [
+      "group.created",
+      "group.started",
+      "group.paused",
+      "group.resumed",
+      "group.completed",
+      "group.partial",
+      "group.failed",
+      "group.cancelled",
+      "group.rollback_initiated",
+      "group.rollback_completed",
+      "group.progress",
+    ],
   },
   { group: "Incidents", events: ["incident.changed"] },
 ];

@@ -1,9 +1,16 @@
 import { expect, test } from "vitest";
 import { cleanKey, keyFromHash } from "./login";
-import { changeText, plural, sentence, sentenceAbout, shellQuote, size } from "./words";
 import { localPath } from "./paths";
+import { changeText, plural, sentence, sentenceAbout, shellQuote, size } from "./words";
 
-test.each([[0, "0 B"], [999, "999 B"], [1_500, "1.5 kB"], [12_000_000, "12 MB"], [999_600, "1.0 MB"], [-3, "0 B"]])("%d bytes are %s", (n, want) => {
+test.each([
+  [0, "0 B"],
+  [999, "999 B"],
+  [1_500, "1.5 kB"],
+  [12_000_000, "12 MB"],
+  [999_600, "1.0 MB"],
+  [-3, "0 B"],
+])("%d bytes are %s", (n, want) => {
   expect(size(n)).toBe(want);
 });
 

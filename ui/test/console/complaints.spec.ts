@@ -3,7 +3,29 @@
 import { expect, type Page } from "@playwright/test";
 import { get, open, settled, test } from "./console";
 import {
-  actionOf, bulk, cancel, chooseVersion, confirm, count, countIn, facetsOf, find, freeHosts, hostOf, hosts, nameOf, openRow, order, reaches, rolloutOf, rowOf, send, stopped, table, versionField, versionsOf,
+  actionOf,
+  bulk,
+  cancel,
+  chooseVersion,
+  confirm,
+  count,
+  countIn,
+  facetsOf,
+  find,
+  freeHosts,
+  hostOf,
+  hosts,
+  nameOf,
+  openRow,
+  order,
+  reaches,
+  rolloutOf,
+  rowOf,
+  send,
+  stopped,
+  table,
+  versionField,
+  versionsOf,
 } from "./stories";
 
 const activity = "/activity";
@@ -12,7 +34,10 @@ const hostsOfAction = (page: Page) => page.getByRole("table", { name: "Hosts of 
 const q = (kuery: string) => `/agents?kuery=${encodeURIComponent(JSON.stringify(kuery))}`;
 
 test("1 select-all upgrades exactly the hosts that the filters show", async ({ page }) => {
-  await open(page, `/agents?policy=${encodeURIComponent('["web"]')}&version=${encodeURIComponent('["2.4.0"]')}&progress=${encodeURIComponent('["committed"]')}`);
+  await open(
+    page,
+    `/agents?policy=${encodeURIComponent('["web"]')}&version=${encodeURIComponent('["2.4.0"]')}&progress=${encodeURIComponent('["committed"]')}`,
+  );
   await page.getByRole("checkbox", { name: /^Tag ring=main,/ }).click();
   // Not those whose upgrade has failed, which story 14 counts.
   const kuery = 'policy: "web" and version: "2.4.0" and progress: "committed" and tag: "ring=main"';
@@ -20,7 +45,9 @@ test("1 select-all upgrades exactly the hosts that the filters show", async ({ p
   expect(total, "more than a page of hosts").toBeGreaterThan(50);
   await expect(page.getByText(`${hosts(total)} match`)).toBeVisible();
   await expect(table(page).locator("tbody tr")).toHaveCount(50);
-  await bulk(page).getByRole("button", { name: `Select all ${count(total)} that match` }).click();
+  await bulk(page)
+    .getByRole("button", { name: `Select all ${count(total)} that match` })
+    .click();
   await expect(bulk(page)).toContainText(`All ${hosts(total)} selected`);
   await bulk(page).getByRole("button", { name: "Upgrade…" }).click();
   const dialog = page.getByRole("dialog");
@@ -37,7 +64,9 @@ test("2 the number of a selection of everything is exact", async ({ page }) => {
   const { total } = await find(page, "*", 1);
   await open(page, "/agents");
   await expect(page.getByRole("button", { name: `All hosts: ${count(total)}` })).toBeVisible();
-  await bulk(page).getByRole("button", { name: `Select all ${count(total)} that match` }).click();
+  await bulk(page)
+    .getByRole("button", { name: `Select all ${count(total)} that match` })
+    .click();
   await bulk(page).getByRole("button", { name: "Upgrade…" }).click();
   const dialog = page.getByRole("dialog");
   await expect(dialog.getByRole("heading", { name: new RegExp(`^Upgrade ${hosts(total)} to `) })).toBeVisible();
@@ -58,7 +87,12 @@ test("3 with a filter the tiles count the whole fleet, not one page", async ({ p
     const facets = await facetsOf(page, "health,progress", kuery);
     expect(facets.total).toBeGreaterThan(50);
     const tiles = page.getByRole("group", { name: "Numbers, each a filter" });
-    for (const [word, value] of [["Healthy", "healthy"], ["Degraded", "degraded"], ["Failed", "failed"], ["Offline", "offline"]] as const) {
+    for (const [word, value] of [
+      ["Healthy", "healthy"],
+      ["Degraded", "degraded"],
+      ["Failed", "failed"],
+      ["Offline", "offline"],
+    ] as const) {
       await expect(tiles.getByRole("button", { name: `${word}: ${count(countIn(facets, "health", value))}` })).toBeVisible({ timeout: 1000 });
     }
     await expect(tiles.getByRole("button", { name: `All hosts: ${count(facets.total)}` })).toBeVisible({ timeout: 1000 });
@@ -148,7 +182,11 @@ test("8 activity calls a failed upgrade failed", async ({ page }) => {
   const action = await actionOf(page, `${r.id}-g1-1`);
   expect(action.progress!.rolled_back).toBeGreaterThan(0);
   await open(page, failedActions);
-  const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: r.plan.name, exact: true }) }).filter({ hasText: "Upgrade to" }).last();
+  const row = page
+    .getByRole("row")
+    .filter({ has: page.getByRole("link", { name: r.plan.name, exact: true }) })
+    .filter({ hasText: "Upgrade to" })
+    .last();
   await expect(row).toContainText("Failed");
   await expect(row).not.toContainText("Complete");
   await expect(row).toContainText(`${action.progress!.rolled_back} rolled back`);
@@ -176,7 +214,11 @@ test("10 the first failure raises a badge that stays until it is seen", async ({
   const badge = page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: /failed upgrades that you have not seen/ });
   await expect(badge).toHaveCount(0);
   const chosen = await freeHosts(page, 2);
-  await order(page, chosen.map((h) => h.id), "2.4.1");
+  await order(
+    page,
+    chosen.map((h) => h.id),
+    "2.4.1",
+  );
   for (const h of chosen) await reaches(page, h.id, ["committed", "rolled_back", "failed"]);
   const ends = await Promise.all(chosen.map((h) => hostOf(page, h.id)));
   expect(ends.filter((h) => h.progress!.state !== "committed").length, "2.4.1 is broken").toBeGreaterThan(0);
@@ -255,11 +297,16 @@ test("14 a failed action shows its hosts, also after newer orders and wherever i
   await expect(hostsOfAction(page)).toContainText("Stopped");
   await cancel(page, newer);
 
-  const all = await get<{ items: { actionId: string; outcome: string; version?: string; progress?: Record<string, number> }[] }>(page, "/api/fleet/agents/action_status?perPage=100");
+  const all = await get<{ items: { actionId: string; outcome: string; version?: string; progress?: Record<string, number> }[] }>(
+    page,
+    "/api/fleet/agents/action_status?perPage=100",
+  );
   const action = all.items.find((a) => a.outcome === "FAILED" && a.progress?.failed && a.version)!;
   await open(page, `${failedActions}&open=${action.actionId}`);
   await expect(page.getByRole("region", { name: "Failures by cause" })).toBeVisible();
-  await openRow(page).getByRole("link", { name: `${count(action.progress!.failed!)} failed` }).click();
+  await openRow(page)
+    .getByRole("link", { name: `${count(action.progress!.failed!)} failed` })
+    .click();
   await expect(page).toHaveURL(/state=failed/);
   await expect(page.getByRole("navigation", { name: "Pages of hosts" })).toContainText(`of ${count(action.progress!.failed!)} hosts`);
   await expect(hostsOfAction(page).locator("tbody tr").first()).toContainText("Failed");
@@ -297,8 +344,10 @@ test("15 a scheduled upgrade waits for its time, and one for now begins now", as
 
 test("16 the newest version is offered first, without the internet", async ({ page }) => {
   const outside: string[] = [];
-  page.on("request", (r) => { if (!/^(localhost|127\.0\.0\.1)$/.test(new URL(r.url()).hostname)) outside.push(r.url()); });
-  const host = (await find(page, "version: 2.4.0 and tag: \"ring=main\"")).items[0]!;
+  page.on("request", (r) => {
+    if (!/^(localhost|127\.0\.0\.1)$/.test(new URL(r.url()).hostname)) outside.push(r.url());
+  });
+  const host = (await find(page, 'version: 2.4.0 and tag: "ring=main"')).items[0]!;
   await open(page, q(`host: ${nameOf(host)}`));
   await page.getByRole("checkbox", { name: `Select ${nameOf(host)}` }).click();
   await bulk(page).getByRole("button", { name: "Upgrade…" }).click();
@@ -323,7 +372,8 @@ test("17 versions are compared as versions, not as texts", async ({ page }) => {
   await expect(page.getByText("No host matches")).toBeVisible();
   await bar.fill("version > 2.3.0 and version < 2.4.1");
   await bar.press("Enter");
-  await expect(async () => { // hosts of a rollout leave the version meanwhile
+  await expect(async () => {
+    // hosts of a rollout leave the version meanwhile
     const { total: some } = await find(page, "version: 2.4.0", 1);
     await expect(page.getByText(`${hosts(some)} match`)).toBeVisible({ timeout: 1000 });
   }).toPass({ timeout: 20_000 });
@@ -376,13 +426,20 @@ test("20 nothing selected is never everything, and an automatic upgrade names it
   }
   // The server does not take an empty query for all hosts either.
   const refused = await page.evaluate(async () => {
-    const answer = await fetch("/api/fleet/agents/bulk_upgrade", { method: "POST", headers: { "Content-Type": "application/json", "kbn-xsrf": "console" }, body: JSON.stringify({ agents: "", version: "2.5.0" }) });
+    const answer = await fetch("/api/fleet/agents/bulk_upgrade", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "kbn-xsrf": "console" },
+      body: JSON.stringify({ agents: "", version: "2.5.0" }),
+    });
     return answer.status;
   });
   expect(refused).toBe(400);
   await open(page, "/policies/desk");
   await settled(page);
-  await page.getByRole("button", { name: /^(Edit|Change)/ }).first().click();
+  await page
+    .getByRole("button", { name: /^(Edit|Change)/ })
+    .first()
+    .click();
   const automatic = page.getByRole("group", { name: "Versions that its hosts are upgraded to automatically" });
   await expect(automatic).toContainText("Without a line it starts none.");
   await automatic.getByRole("button", { name: "Add version" }).click();

@@ -1,5 +1,5 @@
 /** What the specs of the console share: the server, a logged-in page, and the ids of what the fleet has. */
-import { expect, test as plain, type Page } from "@playwright/test";
+import { expect, type Page, test as plain } from "@playwright/test";
 import { shared } from "../playwright.shared";
 
 const login = new URL(process.env.MUSTER_UI_LOGIN ?? "https://localhost:8221/login");
@@ -13,14 +13,17 @@ const headers = { Authorization: `ApiKey ${key}`, "kbn-xsrf": "console" };
  * whole console first, which takes longer than most tests.
  */
 export const test = plain.extend<object, { only: Page }>({
-  only: [async ({ browser }, use) => {
-    const { ignoreHTTPSErrors, locale, viewport, actionTimeout } = shared.use!;
-    const page = await browser.newPage({ ignoreHTTPSErrors, locale, viewport });
-    page.setDefaultTimeout(actionTimeout!);
-    await logIn(page);
-    await use(page);
-    await page.close();
-  }, { scope: "worker" }],
+  only: [
+    async ({ browser }, use) => {
+      const { ignoreHTTPSErrors, locale, viewport, actionTimeout } = shared.use!;
+      const page = await browser.newPage({ ignoreHTTPSErrors, locale, viewport });
+      page.setDefaultTimeout(actionTimeout!);
+      await logIn(page);
+      await use(page);
+      await page.close();
+    },
+    { scope: "worker" },
+  ],
   // Before a test and not after it, so that the report of a failure shows the page.
   page: async ({ only: page }, use) => {
     for (const event of ["console", "pageerror", "request"] as const) page.removeAllListeners(event);

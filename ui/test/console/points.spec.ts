@@ -1,7 +1,31 @@
 // What the console promises beyond the complaints: each test is a short story of an operator, with the numbers of the server beside it.
 import { expect } from "@playwright/test";
 import { complaintsOf, get, open, test } from "./console";
-import { actionOf, bulk, cancel, chooseVersion, count, countIn, facetsOf, find, freeHosts, hostOf, hosts, nameOf, openRow, order, reaches, rolloutOf, rowOf, send, stopped, table, versionField, type Facets, type Rollout } from "./stories";
+import {
+  actionOf,
+  bulk,
+  cancel,
+  chooseVersion,
+  count,
+  countIn,
+  type Facets,
+  facetsOf,
+  find,
+  freeHosts,
+  hostOf,
+  hosts,
+  nameOf,
+  openRow,
+  order,
+  type Rollout,
+  reaches,
+  rolloutOf,
+  rowOf,
+  send,
+  stopped,
+  table,
+  versionField,
+} from "./stories";
 
 const q = (kuery: string) => `/agents?kuery=${encodeURIComponent(JSON.stringify(kuery))}`;
 
@@ -25,34 +49,52 @@ test("an upgrade is done when it is committed, and the timeline has it after a r
 
 test("the facets are the server's, and no page asks for all hosts", async ({ page }) => {
   const asked: string[] = [];
-  page.on("request", (r) => { if (new URL(r.url()).pathname === "/api/fleet/agents") asked.push(new URL(r.url()).searchParams.get("perPage") ?? "none"); });
+  page.on("request", (r) => {
+    if (new URL(r.url()).pathname === "/api/fleet/agents") asked.push(new URL(r.url()).searchParams.get("perPage") ?? "none");
+  });
   await open(page, "/agents");
   const filters = page.getByRole("complementary", { name: "Filters" });
   await expect(async () => {
     const answer: Facets = await facetsOf(page, "policy,site,os");
-    for (const [field, title] of [["policy", "Policy"], ["site", "Site"]] as const) {
+    for (const [field, title] of [
+      ["policy", "Policy"],
+      ["site", "Site"],
+    ] as const) {
       for (const v of answer.facets.find((f) => f.field === field)!.values) {
         await expect(filters.getByRole("checkbox", { name: `${title} ${v.label ?? v.value}, ${count(v.count)}`, exact: true })).toBeVisible({ timeout: 1000 });
       }
     }
   }).toPass({ timeout: 20_000 });
   expect(asked.length).toBeGreaterThan(0);
-  expect(asked.every((n) => Number(n) <= 50), `pages of ${asked.join(", ")} hosts`).toBe(true);
+  expect(
+    asked.every((n) => Number(n) <= 50),
+    `pages of ${asked.join(", ")} hosts`,
+  ).toBe(true);
 });
 
 test("a preview groups who would refuse by cause, with the choice to include them", async ({ page }) => {
   const kuery = 'policy: "db" and tag: "ring=main"';
   const { total } = await find(page, kuery, 1);
-  const preview = await send<{ will: number; causes: { choice?: string; count: number; text: string; will: boolean }[] }>(page, "POST", "/api/v1/upgrade_preview", { agents: kuery, version: "2.4.1", max_items: 0 });
+  const preview = await send<{ will: number; causes: { choice?: string; count: number; text: string; will: boolean }[] }>(
+    page,
+    "POST",
+    "/api/v1/upgrade_preview",
+    { agents: kuery, version: "2.4.1", max_items: 0 },
+  );
   const cause = preview.causes.find((c) => c.choice === "force" && !c.will)!;
   await open(page, q(kuery));
-  await bulk(page).getByRole("button", { name: `Select all ${count(total)} that match` }).click();
+  await bulk(page)
+    .getByRole("button", { name: `Select all ${count(total)} that match` })
+    .click();
   await bulk(page).getByRole("button", { name: "Upgrade…" }).click();
   const dialog = page.getByRole("dialog");
   await chooseVersion(dialog, "2.4.1");
   await expect(dialog.getByText(`${count(preview.will)} of ${hosts(total)} will be upgraded`)).toBeVisible();
   await expect(dialog.getByText(cause.text)).toBeVisible();
-  await dialog.getByRole("checkbox", { name: /^Include (this host|these .* hosts) anyway$/ }).first().click();
+  await dialog
+    .getByRole("checkbox", { name: /^Include (this host|these .* hosts) anyway$/ })
+    .first()
+    .click();
   await expect(dialog.getByRole("button", { name: `Upgrade ${hosts(total)}` })).toBeVisible();
   await dialog.getByRole("button", { name: "Cancel" }).click();
 });
@@ -183,7 +225,9 @@ test("an error keeps the frame, says what is unharmed, and offers to try again",
   await open(page, "/no/such/page");
   await expect(page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Rollouts" })).toBeVisible();
   let broken = true;
-  await page.route(/\/api\/v1\/audit\?/, (route) => (broken ? route.fulfill({ status: 503, json: { statusCode: 503, error: "Service Unavailable", message: "the store is busy" } }) : route.continue()));
+  await page.route(/\/api\/v1\/audit\?/, (route) =>
+    broken ? route.fulfill({ status: 503, json: { statusCode: 503, error: "Service Unavailable", message: "the store is busy" } }) : route.continue(),
+  );
   await page.goto(new URL("/audit", page.url()).href);
   const alert = page.getByRole("main").getByText(/Nothing has been changed/);
   await expect(alert).toBeVisible({ timeout: 30_000 });
@@ -197,7 +241,9 @@ test("every time names its zone", async ({ page }) => {
     await open(page, path);
     const times = page.locator("main time");
     await expect(times.first()).toBeVisible();
-    const plain = await times.evaluateAll((all) => all.map((t) => `${(t as HTMLElement).title} ${t.textContent}`).filter((text) => !/\b(UTC|GMT|[A-Z]{2,5}T)\b|GMT[+-]/.test(text)));
+    const plain = await times.evaluateAll((all) =>
+      all.map((t) => `${(t as HTMLElement).title} ${t.textContent}`).filter((text) => !/\b(UTC|GMT|[A-Z]{2,5}T)\b|GMT[+-]/.test(text)),
+    );
     expect(plain, `times of ${path} without a zone`).toEqual([]);
   }
 });
@@ -249,7 +295,10 @@ test("a host is upgraded without a mouse, and the focus returns", async ({ page 
 });
 
 test("a key is created, and the page shows one line for each platform with its token", async ({ page }) => {
-  interface Commands { token_word: string; items: { platform: string; command?: string; problem?: string }[] }
+  interface Commands {
+    token_word: string;
+    items: { platform: string; command?: string; problem?: string }[];
+  }
   const answer = await get<Commands>(page, "/api/v1/enrollment_commands");
   await open(page, "/enroll");
   await page.getByRole("button", { name: "Create key…" }).click();
@@ -260,7 +309,12 @@ test("a key is created, and the page shows one line for each platform with its t
   const { item } = (await (await created).json()) as { item: { id: string; api_key: string } };
   await expect(dialog).toBeHidden();
   const line = page.getByLabel("Command that installs and enrols a host");
-  for (const [platform, word] of [["linux-amd64", "Linux x86-64"], ["linux-arm64", "Linux ARM"], ["darwin-arm64", "macOS"], ["windows-amd64", "Windows"]] as const) {
+  for (const [platform, word] of [
+    ["linux-amd64", "Linux x86-64"],
+    ["linux-arm64", "Linux ARM"],
+    ["darwin-arm64", "macOS"],
+    ["windows-amd64", "Windows"],
+  ] as const) {
     const c = answer.items.find((i) => i.platform === platform)!;
     await page.getByRole("radiogroup", { name: "Platform" }).getByText(word, { exact: true }).click();
     if (c.command) await expect(line).toHaveText(c.command.replaceAll(answer.token_word, item.api_key));
@@ -276,7 +330,9 @@ test("with reduced motion nothing moves", async ({ page }) => {
   const r = await rolloutOf(page, "Web servers", "running");
   for (const path of ["/", "/agents", `/rollouts/${r.id}`]) {
     await open(page, path);
-    const moving = await page.evaluate(() => document.getAnimations().filter((a) => a.playState === "running" && Number(a.effect?.getComputedTiming().duration) > 1).length);
+    const moving = await page.evaluate(
+      () => document.getAnimations().filter((a) => a.playState === "running" && Number(a.effect?.getComputedTiming().duration) > 1).length,
+    );
     expect(moving, `animations of ${path}`).toBe(0);
   }
   expect(complaints).toEqual([]);

@@ -56,7 +56,9 @@ export const hosts = (n: number): string => `${count(n)} host${n === 1 ? "" : "s
 
 /** Sends a request that changes something, and returns the answer. */
 export async function send<T>(page: Page, method: "POST" | "PUT" | "DELETE", path: string, data?: unknown): Promise<T> {
-  const answer = await page.context().request.fetch(base + path, { method, data, headers: { Authorization: `ApiKey ${key}`, "kbn-xsrf": "console", Origin: base } });
+  const answer = await page
+    .context()
+    .request.fetch(base + path, { method, data, headers: { Authorization: `ApiKey ${key}`, "kbn-xsrf": "console", Origin: base } });
   expect(answer.ok(), `${method} ${path} was answered ${answer.status()}: ${await answer.text()}`).toBe(true);
   return (await answer.json()) as T;
 }
@@ -81,11 +83,16 @@ export function countIn(facets: Facets, field: string, value: string): number {
 /** The newest rollout whose name begins so, once it is in one of the states. */
 export async function rolloutOf(page: Page, name: string, ...states: string[]): Promise<Rollout> {
   let found: Rollout | undefined;
-  await expect.poll(async () => {
-    const { items } = await get<{ items: Rollout[] }>(page, "/api/v1/rollouts?perPage=100");
-    found = items.find((r) => r.plan.name.startsWith(name) && states.includes(r.state));
-    return found?.state;
-  }, { message: `a rollout “${name}” that is ${states.join(" or ")}`, timeout: 30_000 }).toBeTruthy();
+  await expect
+    .poll(
+      async () => {
+        const { items } = await get<{ items: Rollout[] }>(page, "/api/v1/rollouts?perPage=100");
+        found = items.find((r) => r.plan.name.startsWith(name) && states.includes(r.state));
+        return found?.state;
+      },
+      { message: `a rollout “${name}” that is ${states.join(" or ")}`, timeout: 30_000 },
+    )
+    .toBeTruthy();
   return (await get<{ item: Rollout }>(page, `/api/v1/rollouts/${found!.id}`)).item;
 }
 
@@ -101,7 +108,10 @@ interface Target {
 export async function freeHosts(page: Page, n: number, state: "pending" | "rolled_back" = "pending"): Promise<Host[]> {
   const r = await stopped(page);
   const { items } = await get<{ items: Target[] }>(page, `/api/v1/rollouts/${r.id}/targets?perPage=100`);
-  const ids = items.filter((t) => t.state === state).slice(0, n).map((t) => t.agent_id);
+  const ids = items
+    .filter((t) => t.state === state)
+    .slice(0, n)
+    .map((t) => t.agent_id);
   expect(ids, `${n} hosts of “${r.plan.name}” are ${state}`).toHaveLength(n);
   await send(page, "POST", `/api/v1/rollouts/${r.id}/skip`, { agents: ids, why: "needed for a test" });
   for (const id of ids) await expect.poll(async () => (await hostOf(page, id)).rollout?.id).not.toBe(r.id);
@@ -117,7 +127,8 @@ export const cancel = (page: Page, action: string) => send(page, "POST", `/api/f
 
 /** Waits until the upgrade of a host has one of the states. */
 export async function reaches(page: Page, id: string, states: string[]): Promise<void> {
-  await expect.poll(async () => (await hostOf(page, id)).progress?.state ?? "none", { message: `the upgrade is ${states.join(" or ")}`, timeout: 40_000 })
+  await expect
+    .poll(async () => (await hostOf(page, id)).progress?.state ?? "none", { message: `the upgrade is ${states.join(" or ")}`, timeout: 40_000 })
     .toMatch(new RegExp(`^(${states.join("|")})$`));
 }
 

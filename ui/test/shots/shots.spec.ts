@@ -1,6 +1,6 @@
 // The pictures of README and documents, in light and dark.
 import { mkdirSync } from "node:fs";
-import { expect, test, type Page } from "@playwright/test";
+import { expect, type Page, test } from "@playwright/test";
 import { get, logIn, open } from "../console/console";
 
 const folder = process.env.MUSTER_UI_SHOTS ?? "shots";
@@ -12,12 +12,17 @@ interface Rollouts {
 /** The rollout of the web servers, in the middle of a batch. */
 async function board(page: Page): Promise<string> {
   let id = "";
-  await expect.poll(async () => {
-    const { items } = await get<Rollouts>(page, "/api/v1/rollouts?state=running&perPage=20");
-    const web = items.find((r) => r.plan.name.startsWith("Web servers"));
-    id = web?.id ?? "";
-    return !!web && web.counts.succeeded >= 12 && web.counts.upgrading >= 2 && web.counts.verifying >= 2;
-  }, { timeout: 400_000, intervals: [2_000] }).toBe(true);
+  await expect
+    .poll(
+      async () => {
+        const { items } = await get<Rollouts>(page, "/api/v1/rollouts?state=running&perPage=20");
+        const web = items.find((r) => r.plan.name.startsWith("Web servers"));
+        id = web?.id ?? "";
+        return !!web && web.counts.succeeded >= 12 && web.counts.upgrading >= 2 && web.counts.verifying >= 2;
+      },
+      { timeout: 400_000, intervals: [2_000] },
+    )
+    .toBe(true);
   return id;
 }
 

@@ -21,7 +21,12 @@ test("pages are live while many hosts change", async ({ page }) => {
   const live = 'tag: "ring=early"';
   const { total } = await find(page, live, 1);
   console.log(`${total} hosts change`);
-  for (const [name, path] of [["Agents", "/agents"], ["Overview", "/"], ["the board", `/rollouts/${web.id}`], ["Activity", "/activity"]] as const) {
+  for (const [name, path] of [
+    ["Agents", "/agents"],
+    ["Overview", "/"],
+    ["the board", `/rollouts/${web.id}`],
+    ["Activity", "/activity"],
+  ] as const) {
     await open(page, path);
     await longTasks(page); // forgets those of loading the page
     await send(page, "POST", "/api/fleet/agents/bulk_update_agent_tags", { agents: live, tagsToAdd: [`watched-on-${name.toLowerCase().replace(" ", "-")}`] });

@@ -54,7 +54,16 @@ test("an input is answered on the screen", async ({ page }) => {
   const matches = "main [role=status]";
   for (let i = 0; i < ROUNDS; i++) {
     await open(page, "/");
-    await time("page by the rail", () => page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: /^Agents/ }).click(), firstRow, "appears");
+    await time(
+      "page by the rail",
+      () =>
+        page
+          .getByRole("navigation", { name: "Pages" })
+          .getByRole("link", { name: /^Agents/ })
+          .click(),
+      firstRow,
+      "appears",
+    );
     const hosts = table(page);
     const facet = page.getByRole("complementary", { name: "Filters" }).getByRole("checkbox", { name: /^Site fra/ });
     await facet.waitFor();
@@ -62,16 +71,26 @@ test("an input is answered on the screen", async ({ page }) => {
     await time("facet removed", () => page.getByRole("button", { name: /^Remove the filter Site/ }).click(), matches, "changes");
     await time("sort", () => hosts.getByRole("button", { name: /^Host/ }).click(), firstRow, "changes");
     await time("next page", () => page.getByRole("button", { name: "Next page" }).click(), firstRow, "changes");
-    await time("selection of all that match", async () => {
-      await page.getByRole("checkbox", { name: "Select the rows of this page" }).click();
-    }, "[aria-label='Orders for the selected hosts']", "appears");
+    await time(
+      "selection of all that match",
+      async () => {
+        await page.getByRole("checkbox", { name: "Select the rows of this page" }).click();
+      },
+      "[aria-label='Orders for the selected hosts']",
+      "appears",
+    );
     await time("dialog", () => bulk(page).getByRole("button", { name: "Upgrade…" }).click(), "[role=dialog]", "appears");
     await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
     await time("command palette", () => page.keyboard.press("Control+k"), "[role=dialog] input", "appears");
     await time("hosts found in the palette", () => page.keyboard.insertText("web-fra-00"), "[role=listbox] [aria-labelledby$='-Hosts']", "appears");
     await page.keyboard.press("Escape");
-    await time("host", () => hosts.locator(firstRow.replace("main ", "")).first().click(), "main section[aria-label^=Timeline], main [aria-labelledby]", "appears");
-    inputs.push(...await slowestInputs(page));
+    await time(
+      "host",
+      () => hosts.locator(firstRow.replace("main ", "")).first().click(),
+      "main section[aria-label^=Timeline], main [aria-labelledby]",
+      "appears",
+    );
+    inputs.push(...(await slowestInputs(page)));
   }
   for (const [name, ms] of Object.entries(shown)) figures.push([`shown: ${name}`, ms]);
   figures.push(["input → next paint, each input", inputs]);
@@ -82,7 +101,9 @@ test("the preview of an upgrade of the whole fleet", async ({ page }) => {
   for (let i = 0; i < 5; i++) {
     await open(page, "/agents");
     await page.getByRole("checkbox", { name: "Select the rows of this page" }).click();
-    await bulk(page).getByRole("button", { name: /^Select all .* that match$/ }).click();
+    await bulk(page)
+      .getByRole("button", { name: /^Select all .* that match$/ })
+      .click();
     await bulk(page).getByRole("button", { name: "Upgrade…" }).click();
     const dialog = page.getByRole("dialog");
     const began = Date.now();

@@ -38,14 +38,18 @@ export async function watchThePage(page: Page): Promise<void> {
 /** Milliseconds from the start of a navigation until an element is painted. */
 export async function openedIn(page: Page, url: string, selector: string): Promise<number> {
   await page.goto(url, { waitUntil: "commit" });
-  return page.evaluate((wanted) => new Promise<number>((resolve, reject) => {
-    const look = () => {
-      if (performance.now() > 30_000) reject(new Error(`${wanted} has not appeared`));
-      else if (document.querySelector(wanted)) requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
-      else requestAnimationFrame(look);
-    };
-    look();
-  }), selector);
+  return page.evaluate(
+    (wanted) =>
+      new Promise<number>((resolve, reject) => {
+        const look = () => {
+          if (performance.now() > 30_000) reject(new Error(`${wanted} has not appeared`));
+          else if (document.querySelector(wanted)) requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
+          else requestAnimationFrame(look);
+        };
+        look();
+      }),
+    selector,
+  );
 }
 
 /** When the page sent its first request whose path begins so, and had the answer, in milliseconds from the start of the navigation. */
@@ -57,24 +61,28 @@ export const requestOf = (page: Page, path: string): Promise<{ asked: number; an
 
 /** Milliseconds from the first input of act until an element appears, has another text, or is gone, on the screen. */
 export async function shownIn(page: Page, act: () => Promise<unknown>, selector: string, what: "appears" | "changes" | "goes"): Promise<number> {
-  await page.evaluate(([wanted, how]) => {
-    const text = () => document.querySelector(wanted!)?.textContent;
-    const before = text();
-    const w = window as unknown as { shown: Promise<number> };
-    w.shown = new Promise<number>((resolve, reject) => {
-      const started = (event: Event) => {
-        for (const type of ["pointerdown", "keydown", "input"]) removeEventListener(type, started, true);
-        const look = () => {
-          const now = text();
-          if (how === "appears" ? now !== undefined : how === "goes" ? now === undefined : now !== before) requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - event.timeStamp)));
-          else if (performance.now() - event.timeStamp > 30_000) reject(new Error(`${wanted}: no change within 30 s`));
-          else requestAnimationFrame(look);
+  await page.evaluate(
+    ([wanted, how]) => {
+      const text = () => document.querySelector(wanted!)?.textContent;
+      const before = text();
+      const w = window as unknown as { shown: Promise<number> };
+      w.shown = new Promise<number>((resolve, reject) => {
+        const started = (event: Event) => {
+          for (const type of ["pointerdown", "keydown", "input"]) removeEventListener(type, started, true);
+          const look = () => {
+            const now = text();
+            if (how === "appears" ? now !== undefined : how === "goes" ? now === undefined : now !== before)
+              requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - event.timeStamp)));
+            else if (performance.now() - event.timeStamp > 30_000) reject(new Error(`${wanted}: no change within 30 s`));
+            else requestAnimationFrame(look);
+          };
+          look();
         };
-        look();
-      };
-      for (const type of ["pointerdown", "keydown", "input"]) addEventListener(type, started, true);
-    });
-  }, [selector, what] as const);
+        for (const type of ["pointerdown", "keydown", "input"]) addEventListener(type, started, true);
+      });
+    },
+    [selector, what] as const,
+  );
   await act();
   return page.evaluate(() => (window as unknown as { shown: Promise<number> }).shown);
 }

@@ -1,7 +1,7 @@
 /** One action: its times, its failures by cause, the newest errors, and its hosts with their outcomes. */
 import type { ActionStatus } from "~/api/types";
 import { ProgressIcon } from "~/components/base/Badge";
-import { Facts, type Fact } from "~/components/base/Page";
+import { type Fact, Facts } from "~/components/base/Page";
 import { Ago, Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
@@ -24,15 +24,32 @@ export function ActionDetails({ action: a, search, onShow }: Props) {
     ...(a.expiration ? [["Expires", <Exact key="x" at={a.expiration} />] as Fact] : []),
     ...(a.completionTime ? [["Last answer", <Exact key="e" at={a.completionTime} />] as Fact] : []),
     ...(a.cancellationTime ? [["Cancelled", <Exact key="k" at={a.cancellationTime} />] as Fact] : []),
-    ...(a.policyId ? [] : [["Action id", <span key="i" className={classes.id}><span className="mono">{a.actionId}</span><CopyIcon text={a.actionId} label="Copy the action id" /></span>] as Fact]),
+    ...(a.policyId
+      ? []
+      : [
+          [
+            "Action id",
+            <span key="i" className={classes.id}>
+              <span className="mono">{a.actionId}</span>
+              <CopyIcon text={a.actionId} label="Copy the action id" />
+            </span>,
+          ] as Fact,
+        ]),
   ];
   return (
     <div className={classes.details}>
       <div>
         <Facts rows={rows} />
         <div className={classes.links}>
-          {a.policyId ? <TextLink to="/agents" search={{ kuery: lackQuery(a.policyId, a.revision ?? 0) }} size="sm" underline="always">Show the hosts without this revision</TextLink>
-            : <TextLink to="/audit" search={{ subject: a.actionId }} size="sm" underline="always">Show it in the audit trail</TextLink>}
+          {a.policyId ? (
+            <TextLink to="/agents" search={{ kuery: lackQuery(a.policyId, a.revision ?? 0) }} size="sm" underline="always">
+              Show the hosts without this revision
+            </TextLink>
+          ) : (
+            <TextLink to="/audit" search={{ subject: a.actionId }} size="sm" underline="always">
+              Show it in the audit trail
+            </TextLink>
+          )}
         </div>
       </div>
       <div>
@@ -52,8 +69,13 @@ function Causes({ action: a }: { action: ActionStatus }) {
       <ul>
         {a.causes.map((c) => (
           <li key={`${c.state} ${c.code}`} data-tone="bad">
-            <span className={classes.causeIcon}><ProgressIcon state={c.state === "rolled_back" ? "rolled_back" : "failed"} /></span>
-            <span><b>{c.count.toLocaleString()}</b> {sentence(c.text)}{c.sample ? <span className={classes.sub}>{sentence(c.sample)}</span> : null}</span>
+            <span className={classes.causeIcon}>
+              <ProgressIcon state={c.state === "rolled_back" ? "rolled_back" : "failed"} />
+            </span>
+            <span>
+              <b>{c.count.toLocaleString()}</b> {sentence(c.text)}
+              {c.sample ? <span className={classes.sub}>{sentence(c.sample)}</span> : null}
+            </span>
           </li>
         ))}
       </ul>
@@ -70,7 +92,12 @@ function Errors({ action: a }: { action: ActionStatus }) {
         {a.latestErrors.map((e) => (
           <li key={`${e.agentId} ${e.timestamp}`}>
             <span>
-              <TextLink to="/agents/$agentId" params={{ agentId: e.agentId }} inherit underline="always">{e.hostname || e.agentId}</TextLink> <span className={classes.faint}><Ago at={e.timestamp} /></span>
+              <TextLink to="/agents/$agentId" params={{ agentId: e.agentId }} inherit underline="always">
+                {e.hostname || e.agentId}
+              </TextLink>{" "}
+              <span className={classes.faint}>
+                <Ago at={e.timestamp} />
+              </span>
               <span className={classes.sub}>{sentence(e.error)}</span>
             </span>
           </li>

@@ -1,7 +1,7 @@
 /** The hosts of an action with its outcome on each, page by page; also those that have got a newer order or are gone. */
 import { Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { actionHostsQuery, ACTION_HOSTS_PER_PAGE } from "~/api/actions";
+import { ACTION_HOSTS_PER_PAGE, actionHostsQuery } from "~/api/actions";
 import type { ActionHost, ActionHostState, ActionStatus } from "~/api/types";
 import { Badge } from "~/components/base/Badge";
 import { LoadError, Loading } from "~/components/base/Page";
@@ -30,21 +30,52 @@ export function ActionHosts({ action: a, state, page, onShow }: Props) {
     <section className={classes.hosts} aria-label="Hosts">
       <header>
         <h2>Hosts</h2>
-        {kuery ? <TextLink to="/agents" search={{ kuery }} size="sm" underline="always">Under Agents, those without a newer order</TextLink> : null}
-        <Select size="xs" w={200} ml="auto" aria-label="How it stands on them" placeholder="All states" clearable value={state ?? null}
+        {kuery ? (
+          <TextLink to="/agents" search={{ kuery }} size="sm" underline="always">
+            Under Agents, those without a newer order
+          </TextLink>
+        ) : null}
+        <Select
+          size="xs"
+          w={200}
+          ml="auto"
+          aria-label="How it stands on them"
+          placeholder="All states"
+          clearable
+          value={state ?? null}
           data={shown.map((p) => ({ value: p.state, label: `${p.word} (${p.count.toLocaleString()})` }))}
-          onChange={(s) => onShow({ state: (s as ActionHostState | null) ?? undefined, hosts: undefined })} />
+          onChange={(s) => onShow({ state: (s as ActionHostState | null) ?? undefined, hosts: undefined })}
+        />
       </header>
       {list.isError ? <LoadError what="The hosts of this action" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Loading rows={3} /> : null}
-      {list.data && rows.length === 0 ? <p className={classes.none}>{state ? `On no host it is ${hostLook(state).word.toLowerCase()} now.` : "It has no hosts."}</p> : null}
+      {list.data && rows.length === 0 ? (
+        <p className={classes.none}>{state ? `On no host it is ${hostLook(state).word.toLowerCase()} now.` : "It has no hosts."}</p>
+      ) : null}
       {rows.length > 0 ? (
         <>
           <table aria-label="Hosts of this action" aria-busy={list.isPlaceholderData || undefined}>
-            <thead><tr><th>Host</th><th>State</th><th data-wide>Since</th><th data-wide>Why</th></tr></thead>
-            <tbody>{rows.map((h) => <Row key={h.agentId} host={h} />)}</tbody>
+            <thead>
+              <tr>
+                <th>Host</th>
+                <th>State</th>
+                <th data-wide>Since</th>
+                <th data-wide>Why</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((h) => (
+                <Row key={h.agentId} host={h} />
+              ))}
+            </tbody>
           </table>
-          <Pager page={page} perPage={ACTION_HOSTS_PER_PAGE} total={list.data?.total ?? 0} of="hosts" onPage={(p) => onShow({ state, hosts: p > 1 ? p : undefined })} />
+          <Pager
+            page={page}
+            perPage={ACTION_HOSTS_PER_PAGE}
+            total={list.data?.total ?? 0}
+            of="hosts"
+            onPage={(p) => onShow({ state, hosts: p > 1 ? p : undefined })}
+          />
         </>
       ) : null}
     </section>
@@ -56,10 +87,18 @@ function Row({ host: h }: { host: ActionHost }) {
   const why = h.text ?? h.reason?.text;
   return (
     <tr>
-      <td><TextLink to="/agents/$agentId" params={{ agentId: h.agentId }} inherit underline="always">{h.hostname || h.agentId}</TextLink></td>
-      <td><Badge tone={tone}>{word}</Badge></td>
+      <td>
+        <TextLink to="/agents/$agentId" params={{ agentId: h.agentId }} inherit underline="always">
+          {h.hostname || h.agentId}
+        </TextLink>
+      </td>
+      <td>
+        <Badge tone={tone}>{word}</Badge>
+      </td>
       <td data-wide>{h.since ? <When at={h.since} /> : "–"}</td>
-      <td data-wide title={why}>{why ? sentence(why) : "–"}</td>
+      <td data-wide title={why}>
+        {why ? sentence(why) : "–"}
+      </td>
     </tr>
   );
 }

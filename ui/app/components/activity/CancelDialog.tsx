@@ -22,8 +22,20 @@ export function CancelDialog({ action: a, onClose }: { action: ActionStatus; onC
     },
   });
   return (
-    <Dialog title={`Cancel the ${noun}${a.version ? ` to ${a.version}` : ""}?`} confirm={`Cancel ${noun}`} danger why="optional" busy={cancel.isPending} error={cancel.error} onConfirm={cancel.mutate} onClose={onClose}>
-      <p>“{actionTitle(a)}” is for {plural(hostsOf(a), "host")}. Hosts that have not begun stay on their version. A host that has begun stops if it has not installed the new version yet. Hosts that run the new version keep it.</p>
+    <Dialog
+      title={`Cancel the ${noun}${a.version ? ` to ${a.version}` : ""}?`}
+      confirm={`Cancel ${noun}`}
+      danger
+      why="optional"
+      busy={cancel.isPending}
+      error={cancel.error}
+      onConfirm={cancel.mutate}
+      onClose={onClose}
+    >
+      <p>
+        “{actionTitle(a)}” is for {plural(hostsOf(a), "host")}. Hosts that have not begun stay on their version. A host that has begun stops if it has not
+        installed the new version yet. Hosts that run the new version keep it.
+      </p>
     </Dialog>
   );
 }

@@ -2,7 +2,7 @@
 import { MultiSelect } from "@mantine/core";
 import { DraftInput } from "~/components/base/DraftInput";
 import { outcomeWord, typeWord } from "~/util/action";
-import { ACTION_TYPES, OUTCOMES, type ActionType, type ActivitySearch } from "~/util/activitySearch";
+import { ACTION_TYPES, type ActionType, type ActivitySearch, OUTCOMES } from "~/util/activitySearch";
 import classes from "./Activity.module.css";
 
 interface Props {
@@ -16,10 +16,24 @@ const ENDS = OUTCOMES.map((value) => ({ value, label: outcomeWord[value] }));
 export function Filters({ search, onChange }: Props) {
   return (
     <div className={classes.filters} role="search" aria-label="Filter the actions">
-      <MultiSelect aria-label="What was ordered" placeholder={search.type ? undefined : "What was ordered"} w={{ base: "100%", xs: 240 }} clearable data={TYPES} value={search.type ?? []}
-        onChange={(v) => onChange({ type: v.length > 0 ? (v as ActionType[]) : undefined })} />
-      <MultiSelect aria-label="How it stands" placeholder={search.outcome ? undefined : "How it stands"} w={{ base: "100%", xs: 220 }} clearable data={ENDS} value={search.outcome ?? []}
-        onChange={(v) => onChange({ outcome: v.length > 0 ? (v as ActivitySearch["outcome"]) : undefined })} />
+      <MultiSelect
+        aria-label="What was ordered"
+        placeholder={search.type ? undefined : "What was ordered"}
+        w={{ base: "100%", xs: 240 }}
+        clearable
+        data={TYPES}
+        value={search.type ?? []}
+        onChange={(v) => onChange({ type: v.length > 0 ? (v as ActionType[]) : undefined })}
+      />
+      <MultiSelect
+        aria-label="How it stands"
+        placeholder={search.outcome ? undefined : "How it stands"}
+        w={{ base: "100%", xs: 220 }}
+        clearable
+        data={ENDS}
+        value={search.outcome ?? []}
+        onChange={(v) => onChange({ outcome: v.length > 0 ? (v as ActivitySearch["outcome"]) : undefined })}
+      />
       <DraftInput label="Ordered by" placeholder="Ordered by" w={180} value={search.by} onApply={(by) => onChange({ by })} />
     </div>
   );

@@ -1,6 +1,6 @@
 /** The facts of an agent and its host. */
 import type { Agent } from "~/api/types";
-import { Facts, Section, type Fact } from "~/components/base/Page";
+import { type Fact, Facts, Section } from "~/components/base/Page";
 import { Ago, Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
@@ -10,7 +10,15 @@ import classes from "./Side.module.css";
 
 export function AgentFacts({ agent: a, policy }: { agent: Agent; policy: string }) {
   const rows: Fact[] = [
-    ["Policy", <span key="p"><TextLink to="/policies/$policyId" params={{ policyId: a.policy_id }} inherit underline="always">{policy}</TextLink>{a.policy_revision ? `, revision ${a.policy_revision}` : ", not applied yet"}</span>],
+    [
+      "Policy",
+      <span key="p">
+        <TextLink to="/policies/$policyId" params={{ policyId: a.policy_id }} inherit underline="always">
+          {policy}
+        </TextLink>
+        {a.policy_revision ? `, revision ${a.policy_revision}` : ", not applied yet"}
+      </span>,
+    ],
     ["Site", a.site],
     ["System", [osOf(a), osVersionOf(a)].filter(Boolean).join(" ")],
     ["Architecture", archOf(a)],
@@ -20,7 +28,17 @@ export function AgentFacts({ agent: a, policy }: { agent: Agent; policy: string 
     ["Enrolled", <Exact key="e" at={a.enrolled_at} />],
     ...(a.unenrolled_at ? [["Unenrolled", <Exact key="u" at={a.unenrolled_at} />] as Fact] : []),
     ...(a.unenrolled_reason ? [["Because", sentence(a.unenrolled_reason)] as Fact] : []),
-    ["Agent id", <span key="i" className={classes.id}><span className="mono">{a.id}</span><CopyIcon text={a.id} label="Copy the agent id" /></span>],
+    [
+      "Agent id",
+      <span key="i" className={classes.id}>
+        <span className="mono">{a.id}</span>
+        <CopyIcon text={a.id} label="Copy the agent id" />
+      </span>,
+    ],
   ];
-  return <Section title="Facts" plain><Facts rows={rows} /></Section>;
+  return (
+    <Section title="Facts" plain>
+      <Facts rows={rows} />
+    </Section>
+  );
 }

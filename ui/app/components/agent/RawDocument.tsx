@@ -18,8 +18,12 @@ function Json({ of }: { of: Agent }) {
   const text = JSON.stringify(of, null, 2);
   return (
     <div className={classes.json}>
-      <pre tabIndex={0} role="group" aria-label="JSON of the agent">{text}</pre>
-      <span className={classes.copy}><CopyIcon text={text} label="Copy the JSON" /></span>
+      <pre tabIndex={0} role="group" aria-label="JSON of the agent">
+        {text}
+      </pre>
+      <span className={classes.copy}>
+        <CopyIcon text={text} label="Copy the JSON" />
+      </span>
     </div>
   );
 }

@@ -20,12 +20,32 @@ export function Tags({ agent }: { agent: Agent }) {
   const [editing, setEditing] = useState(false);
   const refused = agent.commands?.find((c) => c.name === "tag" && !c.allowed)?.reason ?? null;
   return (
-    <Section title="Tags" plain aside={editing ? null : <ReasonButton size="compact-sm" variant="subtle" color="gray" reason={refused} onClick={() => setEditing(true)}>Edit tags</ReasonButton>}>
-      {editing ? <Editor agent={agent} onClose={() => setEditing(false)} /> : agent.tags.length > 0 ? (
+    <Section
+      title="Tags"
+      plain
+      aside={
+        editing ? null : (
+          <ReasonButton size="compact-sm" variant="subtle" color="gray" reason={refused} onClick={() => setEditing(true)}>
+            Edit tags
+          </ReasonButton>
+        )
+      }
+    >
+      {editing ? (
+        <Editor agent={agent} onClose={() => setEditing(false)} />
+      ) : agent.tags.length > 0 ? (
         <ul className={classes.tags} aria-label="Tags">
-          {agent.tags.map((t) => <li key={t}><TextLink to="/agents" search={{ kuery: `tag: ${quoted(t)}` }} className={classes.tag} title={`Show the hosts with the tag ${t}`}>{t}</TextLink></li>)}
+          {agent.tags.map((t) => (
+            <li key={t}>
+              <TextLink to="/agents" search={{ kuery: `tag: ${quoted(t)}` }} className={classes.tag} title={`Show the hosts with the tag ${t}`}>
+                {t}
+              </TextLink>
+            </li>
+          ))}
         </ul>
-      ) : <p className={classes.none}>No tags. Rollouts and queries choose hosts by them.</p>}
+      ) : (
+        <p className={classes.none}>No tags. Rollouts and queries choose hosts by them.</p>
+      )}
     </Section>
   );
 }
@@ -41,12 +61,32 @@ function Editor({ agent, onClose }: { agent: Agent; onClose: () => void }) {
     },
   });
   return (
-    <form className={classes.form} onSubmit={(e) => { e.preventDefault(); save.mutate(); }}>
-      <TagsInput aria-label="Tags" size="xs" data-autofocus autoFocus maxTags={MOST} value={tags} onChange={setDraft} placeholder="name, or name=value" description={`Enter adds a tag. At most ${MOST}.`} />
+    <form
+      className={classes.form}
+      onSubmit={(e) => {
+        e.preventDefault();
+        save.mutate();
+      }}
+    >
+      <TagsInput
+        aria-label="Tags"
+        size="xs"
+        data-autofocus
+        autoFocus
+        maxTags={MOST}
+        value={tags}
+        onChange={setDraft}
+        placeholder="name, or name=value"
+        description={`Enter adds a tag. At most ${MOST}.`}
+      />
       {save.error ? <Callout kind="error">{messageOf(save.error)}</Callout> : null}
       <div className={classes.buttons}>
-        <Button variant="default" onClick={onClose}>Cancel</Button>
-        <Button type="submit" loading={save.isPending}>Save tags</Button>
+        <Button variant="default" onClick={onClose}>
+          Cancel
+        </Button>
+        <Button type="submit" loading={save.isPending}>
+          Save tags
+        </Button>
       </div>
     </form>
   );

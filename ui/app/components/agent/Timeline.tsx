@@ -5,8 +5,8 @@ import { timelineQuery } from "~/api/agents";
 import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { useClock } from "~/components/Now";
 import { byDay } from "~/util/timeline";
-import { TimelineItem } from "./TimelineItem";
 import classes from "./Timeline.module.css";
+import { TimelineItem } from "./TimelineItem";
 
 interface Props {
   agentId: string;
@@ -24,27 +24,40 @@ export function Timeline({ agentId, components, component, onComponent, open, on
   const now = useClock();
   const query = useInfiniteQuery(timelineQuery(agentId, component));
   const entries = query.data?.pages.flatMap((p) => p.items) ?? [];
-  const filter = components.length > 0 ? (
-    <Select aria-label="Of what" w={168} allowDeselect={false} value={component ?? ""} onChange={(v) => onComponent(v || undefined)}
-      data={[{ value: "", label: "Everything" }, { value: "agent", label: "The agent itself" }, ...components.map((c) => ({ value: c, label: c }))]} />
-  ) : null;
+  const filter =
+    components.length > 0 ? (
+      <Select
+        aria-label="Of what"
+        w={168}
+        allowDeselect={false}
+        value={component ?? ""}
+        onChange={(v) => onComponent(v || undefined)}
+        data={[{ value: "", label: "Everything" }, { value: "agent", label: "The agent itself" }, ...components.map((c) => ({ value: c, label: c }))]}
+      />
+    ) : null;
   return (
     <Section title="Timeline" aside={filter} plain>
       {query.isError ? <LoadError what="The timeline" error={query.error} onRetry={() => void query.refetch()} /> : null}
       {query.isPending ? <Loading rows={4} /> : null}
       {query.isSuccess && entries.length === 0 ? (
-        <Empty title="Nothing is recorded">{component ? "Nothing has happened to it yet, or the retention has removed it." : "Upgrades, rollbacks and changes appear here."}</Empty>
+        <Empty title="Nothing is recorded">
+          {component ? "Nothing has happened to it yet, or the retention has removed it." : "Upgrades, rollbacks and changes appear here."}
+        </Empty>
       ) : null}
       {byDay(entries, now).map(({ day, items }) => (
         <section key={day} className={classes.day} aria-label={day}>
           <h3 className={classes.dayTitle}>{day}</h3>
           <ol className={classes.list}>
-            {items.map((e) => <TimelineItem key={e.id} entry={e} open={open === e.id} onOpen={() => onOpen(open === e.id ? undefined : e.id)} />)}
+            {items.map((e) => (
+              <TimelineItem key={e.id} entry={e} open={open === e.id} onOpen={() => onOpen(open === e.id ? undefined : e.id)} />
+            ))}
           </ol>
         </section>
       ))}
       {query.hasNextPage ? (
-        <Button variant="default" loading={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>Show older entries</Button>
+        <Button variant="default" loading={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
+          Show older entries
+        </Button>
       ) : null}
     </Section>
   );

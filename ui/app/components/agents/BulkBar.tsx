@@ -10,7 +10,14 @@ export const ORDERS = ["upgrade", "rollout", "tag", "reassign", "diagnostics", "
 export type Order = (typeof ORDERS)[number];
 
 const words: Record<Order, string> = {
-  upgrade: "Upgrade…", rollout: "Roll out to these…", tag: "Tag…", reassign: "Reassign…", diagnostics: "Diagnostics…", rollback: "Roll back…", stage: "Stage…", unenroll: "Unenrol…",
+  upgrade: "Upgrade…",
+  rollout: "Roll out to these…",
+  tag: "Tag…",
+  reassign: "Reassign…",
+  diagnostics: "Diagnostics…",
+  rollback: "Roll back…",
+  stage: "Stage…",
+  unenroll: "Unenrol…",
 };
 
 interface Props {
@@ -38,21 +45,47 @@ export function BulkBar({ count, everything, total, noAll, onAll, onClear, onOrd
     <div className={classes.bulk} data-none={some ? undefined : true} role="region" aria-label="Orders for the selected hosts">
       <span className={classes.bulkText}>
         <span role="status">
-          {count === undefined ? "Counting hosts" : some ? <strong>{everything ? (count === 1 ? "The one host" : `All ${plural(count, "host")}`) : plural(count, "host")} selected</strong> : <span className={classes.quiet}>No host is selected</span>}
+          {count === undefined ? (
+            "Counting hosts"
+          ) : some ? (
+            <strong>{everything ? (count === 1 ? "The one host" : `All ${plural(count, "host")}`) : plural(count, "host")} selected</strong>
+          ) : (
+            <span className={classes.quiet}>No host is selected</span>
+          )}
         </span>
         {!everything && total !== undefined && total > (count ?? 0) && noAll === null ? (
-          <button type="button" className={classes.link} onClick={onAll}>Select all {total.toLocaleString()} that match</button>
+          <button type="button" className={classes.link} onClick={onAll}>
+            Select all {total.toLocaleString()} that match
+          </button>
         ) : null}
-        {some ? <button type="button" className={classes.link} onClick={onClear}>Clear</button> : null}
+        {some ? (
+          <button type="button" className={classes.link} onClick={onClear}>
+            Clear
+          </button>
+        ) : null}
       </span>
       <Menu position="top-end" width={220} disabled={reason !== null}>
-        <Menu.Target><ReasonButton variant="default" reason={reason} rightSection={<IconChevronDown size={14} aria-hidden />}>More</ReasonButton></Menu.Target>
+        <Menu.Target>
+          <ReasonButton variant="default" reason={reason} rightSection={<IconChevronDown size={14} aria-hidden />}>
+            More
+          </ReasonButton>
+        </Menu.Target>
         <Menu.Dropdown>
-          {more.map((o) => <Menu.Item key={o} className={o === "unenroll" ? classes.danger : undefined} onClick={() => onOrder(o)}>{words[o]}</Menu.Item>)}
+          {more.map((o) => (
+            <Menu.Item key={o} className={o === "unenroll" ? classes.danger : undefined} onClick={() => onOrder(o)}>
+              {words[o]}
+            </Menu.Item>
+          ))}
         </Menu.Dropdown>
       </Menu>
-      {buttons.map((o) => <ReasonButton key={o} variant="default" reason={reason} onClick={() => onOrder(o)}>{words[o]}</ReasonButton>)}
-      <ReasonButton reason={reason} onClick={() => onOrder("upgrade")}>{words.upgrade}</ReasonButton>
+      {buttons.map((o) => (
+        <ReasonButton key={o} variant="default" reason={reason} onClick={() => onOrder(o)}>
+          {words[o]}
+        </ReasonButton>
+      ))}
+      <ReasonButton reason={reason} onClick={() => onOrder("upgrade")}>
+        {words.upgrade}
+      </ReasonButton>
     </div>
   );
 }

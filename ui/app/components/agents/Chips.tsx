@@ -20,12 +20,21 @@ export function Chips({ search, facets, onFilter }: Props) {
         const label = facets[field]?.values.find((v) => v.value === value)?.label ?? facetWord(field, value);
         return (
           <span key={`${field} ${value}`} className={classes.chip}>
-            <span><span className={classes.chipField}>{FACET_TITLES[field]}</span> {label}</span>
-            <CloseButton size="xs" radius="xl" aria-label={`Remove the filter ${FACET_TITLES[field]} ${label}`} onClick={() => onFilter({ [field]: toggled(search[field], value) })} />
+            <span>
+              <span className={classes.chipField}>{FACET_TITLES[field]}</span> {label}
+            </span>
+            <CloseButton
+              size="xs"
+              radius="xl"
+              aria-label={`Remove the filter ${FACET_TITLES[field]} ${label}`}
+              onClick={() => onFilter({ [field]: toggled(search[field], value) })}
+            />
           </span>
         );
       })}
-      <Button variant="subtle" color="gray" size="compact-sm" onClick={() => onFilter(NO_FILTERS)}>Clear filters</Button>
+      <Button variant="subtle" color="gray" size="compact-sm" onClick={() => onFilter(NO_FILTERS)}>
+        Clear filters
+      </Button>
     </div>
   );
 }

@@ -4,7 +4,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { orderCountQuery, requestDiagnostics } from "~/api/bulk";
 import { Dialog } from "~/components/base/Dialog";
-import { countOf, typedFor, type Chosen } from "~/util/chosen";
+import { type Chosen, countOf, typedFor } from "~/util/chosen";
 import { plural } from "~/util/words";
 import { useOrdered } from "./useOrdered";
 
@@ -24,17 +24,36 @@ export function DiagnosticsDialog({ chosen, onClose, onDone }: Props) {
     mutationFn: () => requestDiagnostics(chosen, { cpu, withoutEvents }),
     onSuccess: (id) => ordered(`Asked ${hosts} for diagnostics`, id),
   });
-  const reason = counted.isError ? "The hosts could not be counted."
-    : counted.data === undefined ? "The server counts the hosts."
-    : counted.data.count === 0 ? "No host is left."
-    : null;
+  const reason = counted.isError
+    ? "The hosts could not be counted."
+    : counted.data === undefined
+      ? "The server counts the hosts."
+      : counted.data.count === 0
+        ? "No host is left."
+        : null;
   return (
-    <Dialog title={`Request diagnostics of ${hosts}?`} confirm={`Request diagnostics of ${hosts}`} typed={counted.data ? typedFor("request", counted.data.count) : undefined} reason={reason} busy={ask.isPending}
-      error={ask.error ?? counted.error} onConfirm={() => ask.mutate()} onClose={onClose}>
+    <Dialog
+      title={`Request diagnostics of ${hosts}?`}
+      confirm={`Request diagnostics of ${hosts}`}
+      typed={counted.data ? typedFor("request", counted.data.count) : undefined}
+      reason={reason}
+      busy={ask.isPending}
+      error={ask.error ?? counted.error}
+      onConfirm={() => ask.mutate()}
+      onClose={onClose}
+    >
       <Stack gap="sm">
-        <span>Each host collects its logs, configuration and state, and sends them to this server, which keeps them for 90 days. Download them on the page of the host.</span>
+        <span>
+          Each host collects its logs, configuration and state, and sends them to this server, which keeps them for 90 days. Download them on the page of the
+          host.
+        </span>
         <Checkbox checked={cpu} onChange={(e) => setCpu(e.currentTarget.checked)} label="Include a CPU profile" description="Takes 30 seconds on each host." />
-        <Checkbox checked={withoutEvents} onChange={(e) => setWithoutEvents(e.currentTarget.checked)} label="Leave out the log of events" description="It can contain data of your systems." />
+        <Checkbox
+          checked={withoutEvents}
+          onChange={(e) => setWithoutEvents(e.currentTarget.checked)}
+          label="Leave out the log of events"
+          description="It can contain data of your systems."
+        />
       </Stack>
     </Dialog>
   );

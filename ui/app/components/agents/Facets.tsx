@@ -5,7 +5,7 @@ import { FacetList } from "~/components/base/FacetList";
 import { Loading } from "~/components/base/Page";
 import type { FacetCounts } from "~/hooks/useFacets";
 import { FACET_TITLES, facetWord, toggled } from "~/util/agentsQuery";
-import { FACETS, type AgentsSearch, type FacetField } from "~/util/search";
+import { type AgentsSearch, FACETS, type FacetField } from "~/util/search";
 import classes from "./Agents.module.css";
 
 interface Props {
@@ -22,20 +22,39 @@ function Panel({ facets, search, refused, onFilter }: Props) {
   const list = FACETS.flatMap((f): Facet[] => (facets[f] ? [facets[f]] : []));
   return (
     <>
-      {list.length === 0 ? (refused ? null : <Loading rows={12} />) : (
-        <FacetList facets={list} titles={FACET_TITLES} valueWord={facetWord} chosen={chosenIn(search)}
-          onToggle={(field, value) => onFilter({ [field]: toggled(search[field as FacetField], value) })} />
+      {list.length === 0 ? (
+        refused ? null : (
+          <Loading rows={12} />
+        )
+      ) : (
+        <FacetList
+          facets={list}
+          titles={FACET_TITLES}
+          valueWord={facetWord}
+          chosen={chosenIn(search)}
+          onToggle={(field, value) => onFilter({ [field]: toggled(search[field as FacetField], value) })}
+        />
       )}
-      <Switch className={classes.inactive} label="Show inactive and unenrolled" checked={search.inactive ?? false}
-        onChange={(e) => onFilter({ inactive: e.currentTarget.checked || undefined })} />
+      <Switch
+        className={classes.inactive}
+        label="Show inactive and unenrolled"
+        checked={search.inactive ?? false}
+        onChange={(e) => onFilter({ inactive: e.currentTarget.checked || undefined })}
+      />
     </>
   );
 }
 
-export const FacetColumn = (props: Props) => <aside className={classes.facets} aria-label="Filters"><Panel {...props} /></aside>;
+export const FacetColumn = (props: Props) => (
+  <aside className={classes.facets} aria-label="Filters">
+    <Panel {...props} />
+  </aside>
+);
 
 export function FacetDrawer({ onClose, ...props }: Props & { onClose: () => void }) {
   return (
-    <Drawer opened onClose={onClose} title="Filters" size={300} closeButtonProps={{ "aria-label": "Close" }}><Panel {...props} /></Drawer>
+    <Drawer opened onClose={onClose} title="Filters" size={300} closeButtonProps={{ "aria-label": "Close" }}>
+      <Panel {...props} />
+    </Drawer>
   );
 }

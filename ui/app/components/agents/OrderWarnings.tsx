@@ -4,5 +4,13 @@ import { sentence } from "~/util/words";
 import { Callout } from "../Callout";
 
 export function OrderWarnings({ of }: { of: { warnings: readonly string[] } | undefined }) {
-  return <>{of?.warnings.map((w) => <Callout key={w} kind="warning">{sentence(withoutIds(w))}</Callout>)}</>;
+  return (
+    <>
+      {of?.warnings.map((w) => (
+        <Callout key={w} kind="warning">
+          {sentence(withoutIds(w))}
+        </Callout>
+      ))}
+    </>
+  );
 }

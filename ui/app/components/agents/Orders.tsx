@@ -1,8 +1,9 @@
 /** The dialog of an order for the selected hosts. */
+
+import type { Chosen } from "~/util/chosen";
 import { RollbackDialog } from "../RollbackDialog";
 import { UnenrollDialog } from "../UnenrollDialog";
 import { UpgradeDialog } from "../UpgradeDialog";
-import type { Chosen } from "~/util/chosen";
 import type { Order } from "./BulkBar";
 import { DiagnosticsDialog } from "./DiagnosticsDialog";
 import { ReassignDialog } from "./ReassignDialog";
@@ -17,12 +18,19 @@ interface Props {
 
 export function OrderDialog({ order, ...rest }: Props) {
   switch (order) {
-    case "upgrade": return <UpgradeDialog {...rest} />;
-    case "stage": return <UpgradeDialog {...rest} stage />;
-    case "tag": return <TagDialog {...rest} />;
-    case "reassign": return <ReassignDialog {...rest} />;
-    case "diagnostics": return <DiagnosticsDialog {...rest} />;
-    case "rollback": return <RollbackDialog {...rest} />;
-    case "unenroll": return <UnenrollDialog {...rest} />;
+    case "upgrade":
+      return <UpgradeDialog {...rest} />;
+    case "stage":
+      return <UpgradeDialog {...rest} stage />;
+    case "tag":
+      return <TagDialog {...rest} />;
+    case "reassign":
+      return <ReassignDialog {...rest} />;
+    case "diagnostics":
+      return <DiagnosticsDialog {...rest} />;
+    case "rollback":
+      return <RollbackDialog {...rest} />;
+    case "unenroll":
+      return <UnenrollDialog {...rest} />;
   }
 }

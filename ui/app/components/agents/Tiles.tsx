@@ -2,15 +2,15 @@
 import { Button } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { failuresSeen } from "~/api/bulk";
+import { messageOf } from "~/api/client";
 import { attentionQuery } from "~/api/overview";
 import { keys } from "~/api/queries";
 import { Badge, HealthBadge } from "~/components/base/Badge";
 import { useToast } from "~/components/Toasts";
-import { messageOf } from "~/api/client";
 import type { FacetCounts } from "~/hooks/useFacets";
-import { countIn, FAILED_PROGRESS, sameValues, TILE_HEALTH } from "~/util/tiles";
-import { healthTone, healthWord } from "~/util/state";
 import type { AgentsSearch } from "~/util/search";
+import { healthTone, healthWord } from "~/util/state";
+import { countIn, FAILED_PROGRESS, sameValues, TILE_HEALTH } from "~/util/tiles";
 import classes from "./Tiles.module.css";
 
 interface Props {
@@ -28,12 +28,25 @@ export function Tiles({ facets, search, onFilter }: Props) {
     <div className={classes.tiles} role="group" aria-label="Numbers, each a filter">
       <Tile label="All" count={total} on={!search.health} onClick={() => onFilter({ health: undefined })} />
       {TILE_HEALTH.map((h) => (
-        <Tile key={h} tone={healthTone(h)} label={<HealthBadge health={h} />} name={healthWord[h]} count={health ? countIn(health, h) : undefined}
-          on={sameValues(search.health, [h])} onClick={() => onFilter({ health: sameValues(search.health, [h]) ? undefined : [h] })} />
+        <Tile
+          key={h}
+          tone={healthTone(h)}
+          label={<HealthBadge health={h} />}
+          name={healthWord[h]}
+          count={health ? countIn(health, h) : undefined}
+          on={sameValues(search.health, [h])}
+          onClick={() => onFilter({ health: sameValues(search.health, [h]) ? undefined : [h] })}
+        />
       ))}
       <div className={classes.failures}>
-        <Tile tone="bad" label={<Badge tone="bad">Upgrade failed or rolled back</Badge>} name="Upgrade failed or rolled back" count={failed} on={failedOn}
-          onClick={() => onFilter({ progress: failedOn ? undefined : [...FAILED_PROGRESS] })} />
+        <Tile
+          tone="bad"
+          label={<Badge tone="bad">Upgrade failed or rolled back</Badge>}
+          name="Upgrade failed or rolled back"
+          count={failed}
+          on={failedOn}
+          onClick={() => onFilter({ progress: failedOn ? undefined : [...FAILED_PROGRESS] })}
+        />
         <Unseen />
       </div>
     </div>
@@ -51,8 +64,15 @@ interface TileProps {
 
 function Tile({ label, name, tone, count, on, onClick }: TileProps) {
   return (
-    <button type="button" className={classes.tile} aria-pressed={on} data-tone={tone} data-zero={count === 0 || undefined} onClick={onClick}
-      aria-label={`${name ?? "All hosts"}: ${count === undefined ? "counting" : count.toLocaleString()}`}>
+    <button
+      type="button"
+      className={classes.tile}
+      aria-pressed={on}
+      data-tone={tone}
+      data-zero={count === 0 || undefined}
+      onClick={onClick}
+      aria-label={`${name ?? "All hosts"}: ${count === undefined ? "counting" : count.toLocaleString()}`}
+    >
       <span className={classes.label}>{label}</span>
       <span className={classes.count}>{count === undefined ? " " : count.toLocaleString()}</span>
     </button>
@@ -74,7 +94,9 @@ function Unseen() {
   return (
     <span className={classes.unseen}>
       <span className={classes.new}>{unseen.toLocaleString()} new</span>
-      <Button variant="subtle" color="gray" size="compact-sm" loading={see.isPending} onClick={() => see.mutate()}>Mark as seen</Button>
+      <Button variant="subtle" color="gray" size="compact-sm" loading={see.isPending} onClick={() => see.mutate()}>
+        Mark as seen
+      </Button>
     </span>
   );
 }

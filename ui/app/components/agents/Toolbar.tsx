@@ -2,13 +2,13 @@
 import { Button, Menu } from "@mantine/core";
 import { IconBaselineDensityMedium, IconBaselineDensitySmall, IconColumns3, IconDownload, IconFilter } from "@tabler/icons-react";
 import { exportUrl } from "~/api/agents";
-import { chipsOf, kueryOf } from "~/util/agentsQuery";
-import { COLUMNS, FIRST_COLUMNS } from "~/util/agentColumns";
-import { plural } from "~/util/words";
-import type { AgentsSearch } from "~/util/search";
 import type { TableLook } from "~/hooks/useTableLook";
-import { ViewsMenu } from "./ViewsMenu";
+import { COLUMNS, FIRST_COLUMNS } from "~/util/agentColumns";
+import { chipsOf, kueryOf } from "~/util/agentsQuery";
+import type { AgentsSearch } from "~/util/search";
+import { plural } from "~/util/words";
 import classes from "./Agents.module.css";
+import { ViewsMenu } from "./ViewsMenu";
 
 interface Props {
   search: AgentsSearch;
@@ -32,16 +32,30 @@ export function Toolbar({ search, total, refused, look, onFilters }: Props) {
   const compact = look.density === "compact";
   return (
     <div className={classes.toolbar}>
-      <span className={classes.matches} role="status">{countText(total, refused, !!kuery)}</span>
-      {onFilters ? <Button variant="default" leftSection={<IconFilter size={14} aria-hidden />} onClick={onFilters}>Filters{filters > 0 ? ` (${filters})` : ""}</Button> : null}
+      <span className={classes.matches} role="status">
+        {countText(total, refused, !!kuery)}
+      </span>
+      {onFilters ? (
+        <Button variant="default" leftSection={<IconFilter size={14} aria-hidden />} onClick={onFilters}>
+          Filters{filters > 0 ? ` (${filters})` : ""}
+        </Button>
+      ) : null}
       <ViewsMenu />
       <Menu position="bottom-end" width={200} closeOnItemClick={false}>
-        <Menu.Target><Button variant="default" className={classes.onlyWide} leftSection={<IconColumns3 size={14} aria-hidden />}>Columns</Button></Menu.Target>
+        <Menu.Target>
+          <Button variant="default" className={classes.onlyWide} leftSection={<IconColumns3 size={14} aria-hidden />}>
+            Columns
+          </Button>
+        </Menu.Target>
         <Menu.Dropdown>
           {COLUMNS.filter((c) => c.id !== "host").map((c) => {
             const on = look.columns.includes(c.id);
             return (
-              <Menu.CheckboxItem key={c.id} checked={on} onChange={() => look.setColumns(on ? look.columns.filter((id) => id !== c.id) : [...look.columns, c.id])}>
+              <Menu.CheckboxItem
+                key={c.id}
+                checked={on}
+                onChange={() => look.setColumns(on ? look.columns.filter((id) => id !== c.id) : [...look.columns, c.id])}
+              >
                 {c.header}
               </Menu.CheckboxItem>
             );
@@ -50,11 +64,18 @@ export function Toolbar({ search, total, refused, look, onFilters }: Props) {
           <Menu.Item onClick={() => look.setColumns([...FIRST_COLUMNS])}>Show the usual columns</Menu.Item>
         </Menu.Dropdown>
       </Menu>
-      <Button variant="default" className={classes.onlyWide} leftSection={compact ? <IconBaselineDensitySmall size={14} aria-hidden /> : <IconBaselineDensityMedium size={14} aria-hidden />}
-        aria-pressed={compact} onClick={() => look.setDensity(compact ? "comfortable" : "compact")}>
+      <Button
+        variant="default"
+        className={classes.onlyWide}
+        leftSection={compact ? <IconBaselineDensitySmall size={14} aria-hidden /> : <IconBaselineDensityMedium size={14} aria-hidden />}
+        aria-pressed={compact}
+        onClick={() => look.setDensity(compact ? "comfortable" : "compact")}
+      >
         Compact
       </Button>
-      <Button variant="default" component="a" href={exportUrl(kuery, search.inactive)} download leftSection={<IconDownload size={14} aria-hidden />}>Export CSV</Button>
+      <Button variant="default" component="a" href={exportUrl(kuery, search.inactive)} download leftSection={<IconDownload size={14} aria-hidden />}>
+        Export CSV
+      </Button>
     </div>
   );
 }

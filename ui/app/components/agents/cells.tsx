@@ -6,7 +6,7 @@ import type { Agent } from "~/api/types";
 import { HealthBadge, ProgressBadge } from "~/components/base/Badge";
 import type { Column } from "~/components/base/DataTable";
 import { useClock } from "~/components/Now";
-import { COLUMNS, type AgentColumn, type ColumnId } from "~/util/agentColumns";
+import { type AgentColumn, COLUMNS, type ColumnId } from "~/util/agentColumns";
 import { hostOf, osOf } from "~/util/facts";
 import { isOver } from "~/util/state";
 import { exactWithZone, shortTime } from "~/util/time";
@@ -18,14 +18,22 @@ const wantedOf = (a: Agent): string | undefined => (a.desired_version && a.desir
 function HostCell({ agent }: { agent: Agent }) {
   const host = hostOf(agent);
   return (
-    <div className={classes.cell}><div className={classes.host}>
-      <Link to="/agents/$agentId" params={{ agentId: agent.id }} className={classes.name} title={host} data-row-link>{host}</Link>
-      {agent.tags.length > 0 ? <span className={classes.tags} title={agent.tags.join(", ")}>{agent.tags.join("  ")}</span> : null}
-      <span className={classes.narrow}>
-        <VersionCell agent={agent} />
-        {agent.progress && !isOver(agent.progress.state) ? <ProgressBadge progress={agent.progress} /> : null}
-      </span>
-    </div></div>
+    <div className={classes.cell}>
+      <div className={classes.host}>
+        <Link to="/agents/$agentId" params={{ agentId: agent.id }} className={classes.name} title={host} data-row-link>
+          {host}
+        </Link>
+        {agent.tags.length > 0 ? (
+          <span className={classes.tags} title={agent.tags.join(", ")}>
+            {agent.tags.join("  ")}
+          </span>
+        ) : null}
+        <span className={classes.narrow}>
+          <VersionCell agent={agent} />
+          {agent.progress && !isOver(agent.progress.state) ? <ProgressBadge progress={agent.progress} /> : null}
+        </span>
+      </div>
+    </div>
   );
 }
 
@@ -34,7 +42,13 @@ function VersionCell({ agent }: { agent: Agent }) {
   const runs = agent.agent.version || "unknown";
   return (
     <span className={`mono ${classes.version}`} title={wanted ? `Runs ${runs}, wants ${wanted}` : undefined}>
-      {runs}{wanted ? <><IconArrowRight size={12} aria-label="wants" />{wanted}</> : null}
+      {runs}
+      {wanted ? (
+        <>
+          <IconArrowRight size={12} aria-label="wants" />
+          {wanted}
+        </>
+      ) : null}
     </span>
   );
 }
@@ -46,7 +60,12 @@ function UpgradeCell({ agent }: { agent: Agent }) {
   return (
     <span className={classes.upgrade} data-state={p.state}>
       <ProgressBadge progress={p} />
-      {when ? <span className={classes.quiet}>{p.state === "scheduled" ? "for " : ""}<Short at={when} /></span> : null}
+      {when ? (
+        <span className={classes.quiet}>
+          {p.state === "scheduled" ? "for " : ""}
+          <Short at={when} />
+        </span>
+      ) : null}
     </span>
   );
 }
@@ -55,7 +74,11 @@ function UpgradeCell({ agent }: { agent: Agent }) {
 function Short({ at }: { at: string }) {
   const now = useClock();
   const exact = useMemo(() => exactWithZone(at), [at]);
-  return <time dateTime={at} title={exact}>{shortTime(at, now)}</time>;
+  return (
+    <time dateTime={at} title={exact}>
+      {shortTime(at, now)}
+    </time>
+  );
 }
 
 const cells: Record<ColumnId, (a: Agent, policyName: (id: string) => string) => React.ReactNode> = {
@@ -63,8 +86,9 @@ const cells: Record<ColumnId, (a: Agent, policyName: (id: string) => string) => 
   health: (a) => (a.health ? <HealthBadge health={a.health} /> : null),
   version: (a) => <VersionCell agent={a} />,
   upgrade: (a) => <UpgradeCell agent={a} />,
-  policy: (a, policyName) => (a.policy_id ? <span title={policyName(a.policy_id)}>{policyName(a.policy_id)}</span> : <span className={classes.quiet}>none</span>),
-  seen: (a) => a.last_checkin ? <Short at={a.last_checkin} /> : "never",
+  policy: (a, policyName) =>
+    a.policy_id ? <span title={policyName(a.policy_id)}>{policyName(a.policy_id)}</span> : <span className={classes.quiet}>none</span>,
+  seen: (a) => (a.last_checkin ? <Short at={a.last_checkin} /> : "never"),
   os: (a) => osOf(a) || <span className={classes.quiet}>–</span>,
   site: (a) => a.site || <span className={classes.quiet}>–</span>,
   enrolled: (a) => <Short at={a.enrolled_at} />,
@@ -76,5 +100,10 @@ const NARROW: readonly ColumnId[] = ["host", "health"];
 
 export const tableColumns = (shown: readonly AgentColumn[], policyName: (id: string) => string): Column<Agent>[] =>
   COLUMNS.filter((c) => shown.includes(c)).map((c) => ({
-    id: c.sort ?? c.id, header: c.header, sort: !!c.sort, width: c.width ? `${c.width}px` : undefined, wide: !NARROW.includes(c.id), cell: (a) => cells[c.id](a, policyName),
+    id: c.sort ?? c.id,
+    header: c.header,
+    sort: !!c.sort,
+    width: c.width ? `${c.width}px` : undefined,
+    wide: !NARROW.includes(c.id),
+    cell: (a) => cells[c.id](a, policyName),
   }));

@@ -8,7 +8,15 @@ export function useOrdered(onClose: () => void, onDone?: () => void): (title: st
   const client = useQueryClient();
   const toast = useToast();
   return (title, actionId) => {
-    toast({ kind: "done", title, body: <TextLink to="/activity" search={{ open: actionId }} size="sm">Follow it under Activity</TextLink> });
+    toast({
+      kind: "done",
+      title,
+      body: (
+        <TextLink to="/activity" search={{ open: actionId }} size="sm">
+          Follow it under Activity
+        </TextLink>
+      ),
+    });
     void client.invalidateQueries({ queryKey: keys.agents });
     void client.invalidateQueries({ queryKey: keys.actions });
     onDone?.();

@@ -2,33 +2,54 @@
 import { useQuery } from "@tanstack/react-query";
 import { trailQuery } from "~/api/overview";
 import type { AuditEntry } from "~/api/types";
-import { Facts, type Fact } from "~/components/base/Page";
+import { type Fact, Facts } from "~/components/base/Page";
 import { Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { changesOf, dataOf, recordedChanges, type Change } from "~/util/audit";
+import { type Change, changesOf, dataOf, recordedChanges } from "~/util/audit";
 import { closed } from "~/util/words";
-import { SubjectLink } from "./SubjectLink";
 import classes from "./Audit.module.css";
+import { SubjectLink } from "./SubjectLink";
 
 export function EntryDetails({ entry: e }: { entry: AuditEntry }) {
   const rows: Fact[] = [
     ["At", <Exact key="a" at={e.at} />],
-    ["By", <TextLink key="b" to="/audit" search={{ actor: e.actor }} inherit underline="always">{e.actor}</TextLink>],
-    ["Verb", <TextLink key="v" to="/audit" search={{ verb: e.verb }} inherit underline="always" className="mono">{e.verb}</TextLink>],
-    ["Subject", (
+    [
+      "By",
+      <TextLink key="b" to="/audit" search={{ actor: e.actor }} inherit underline="always">
+        {e.actor}
+      </TextLink>,
+    ],
+    [
+      "Verb",
+      <TextLink key="v" to="/audit" search={{ verb: e.verb }} inherit underline="always" className="mono">
+        {e.verb}
+      </TextLink>,
+    ],
+    [
+      "Subject",
       <span key="s" className={classes.subject}>
-        <span className="mono">{e.subject}</span><CopyIcon text={e.subject} label="Copy the subject" />
-        <TextLink to="/audit" search={{ subject: e.subject }} inherit underline="always">All entries about it</TextLink>
+        <span className="mono">{e.subject}</span>
+        <CopyIcon text={e.subject} label="Copy the subject" />
+        <TextLink to="/audit" search={{ subject: e.subject }} inherit underline="always">
+          All entries about it
+        </TextLink>
         <SubjectLink entry={e}>Open it</SubjectLink>
-      </span>
-    )],
+      </span>,
+    ],
     ...(e.why ? [["Reason", closed(e.why)] as Fact] : []),
   ];
   return (
     <div className={classes.details}>
       <Facts rows={rows} />
-      {e.verb === "policy.update" && e.data ? <PolicyChange entry={e} /> : <><Changes changes={recordedChanges(e)} /><Data entry={e} /></>}
+      {e.verb === "policy.update" && e.data ? (
+        <PolicyChange entry={e} />
+      ) : (
+        <>
+          <Changes changes={recordedChanges(e)} />
+          <Data entry={e} />
+        </>
+      )}
     </div>
   );
 }
@@ -38,17 +59,35 @@ function Data({ entry }: { entry: AuditEntry }) {
   if (rows.length === 0) return null;
   return (
     <table className={classes.data} aria-label="What was recorded">
-      <tbody>{rows.map(([name, text]) => <tr key={name}><th scope="row">{name}</th><td className="mono">{text}</td></tr>)}</tbody>
+      <tbody>
+        {rows.map(([name, text]) => (
+          <tr key={name}>
+            <th scope="row">{name}</th>
+            <td className="mono">{text}</td>
+          </tr>
+        ))}
+      </tbody>
     </table>
   );
 }
 
 /** The entry has the policy as it became; the one before has it as it was. */
 function PolicyChange({ entry: e }: { entry: AuditEntry }) {
-  const trail = useQuery({ ...trailQuery({ subject: e.subject, verb: "policy", until: e.at }, 1, 2), staleTime: Infinity, refetchInterval: false, placeholderData: undefined });
+  const trail = useQuery({
+    ...trailQuery({ subject: e.subject, verb: "policy", until: e.at }, 1, 2),
+    staleTime: Infinity,
+    refetchInterval: false,
+    placeholderData: undefined,
+  });
   const before = trail.data?.items.find((x) => x.id !== e.id)?.data;
   const recorded = recordedChanges(e);
-  if (!before || !e.data) return <><Changes changes={recorded} /><Data entry={e} /></>;
+  if (!before || !e.data)
+    return (
+      <>
+        <Changes changes={recorded} />
+        <Data entry={e} />
+      </>
+    );
   const compared = changesOf(before, e.data);
   return <Changes changes={[...compared, ...recorded.filter((r) => !compared.some((c) => c.field === r.field))]} />;
 }
@@ -57,15 +96,27 @@ function Changes({ changes }: { changes: readonly Change[] }) {
   if (changes.length === 0) return null;
   return (
     <table className={classes.data} aria-label="What changed">
-      <thead><tr><th scope="col">Setting</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
+      <thead>
+        <tr>
+          <th scope="col">Setting</th>
+          <th scope="col">Before</th>
+          <th scope="col">After</th>
+        </tr>
+      </thead>
       <tbody>
         {changes.map((c) => (
           <tr key={c.field}>
             <th scope="row">{c.field}</th>
-            {c.hidden ? <td colSpan={2} className={classes.none}>changed; the trail does not show its values</td> : <>
-            <td className={`mono ${classes.before}`}>{c.before ?? <span className={classes.none}>not set</span>}</td>
-            <td className={`mono ${classes.after}`}>{c.after ?? <span className={classes.none}>not set</span>}</td>
-            </>}
+            {c.hidden ? (
+              <td colSpan={2} className={classes.none}>
+                changed; the trail does not show its values
+              </td>
+            ) : (
+              <>
+                <td className={`mono ${classes.before}`}>{c.before ?? <span className={classes.none}>not set</span>}</td>
+                <td className={`mono ${classes.after}`}>{c.after ?? <span className={classes.none}>not set</span>}</td>
+              </>
+            )}
           </tr>
         ))}
       </tbody>

@@ -11,26 +11,70 @@ export function SubjectLink({ entry, children }: { entry: AuditEntry; children: 
     case undefined:
       return null;
     case "rollout":
-      return <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: s.id }} {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: s.id }} {...look}>
+          {children}
+        </TextLink>
+      );
     case "group":
-      return <TextLink to="/groups/$groupId" params={{ groupId: s.id }} {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/groups/$groupId" params={{ groupId: s.id }} {...look}>
+          {children}
+        </TextLink>
+      );
     case "policy":
-      return <TextLink to="/policies/$policyId" params={{ policyId: s.id }} {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/policies/$policyId" params={{ policyId: s.id }} {...look}>
+          {children}
+        </TextLink>
+      );
     case "fleet":
-      return <TextLink to="/fleets/$name" params={{ name: s.id }} {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/fleets/$name" params={{ name: s.id }} {...look}>
+          {children}
+        </TextLink>
+      );
     case "agent":
-      return <TextLink to="/agents/$agentId" params={{ agentId: s.id }} {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/agents/$agentId" params={{ agentId: s.id }} {...look}>
+          {children}
+        </TextLink>
+      );
     case "actions":
-      return <TextLink to="/activity" search={{ open: s.id }} {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/activity" search={{ open: s.id }} {...look}>
+          {children}
+        </TextLink>
+      );
     case "packages":
-      return <TextLink to="/packages" {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/packages" {...look}>
+          {children}
+        </TextLink>
+      );
     case "webhooks":
-      return <TextLink to="/webhooks" {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/webhooks" {...look}>
+          {children}
+        </TextLink>
+      );
     case "enroll":
-      return <TextLink to="/enroll" {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/enroll" {...look}>
+          {children}
+        </TextLink>
+      );
     case "admin-keys":
-      return <TextLink to="/admin-keys" {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/admin-keys" {...look}>
+          {children}
+        </TextLink>
+      );
     case "incidents":
-      return <TextLink to="/incidents" {...look}>{children}</TextLink>;
+      return (
+        <TextLink to="/incidents" {...look}>
+          {children}
+        </TextLink>
+      );
   }
 }

@@ -1,7 +1,22 @@
 /** States, each with a shape and a word besides its colour. */
 import {
-  IconAlertTriangle, IconArrowBackUp, IconCircle, IconCircleCheck, IconCircleDashed, IconCircleMinus, IconCircleX, IconClock, IconDownload, IconEye,
-  IconHourglass, IconLoader2, IconPlayerPause, IconPlugConnectedX, IconRefresh, IconSend, type Icon,
+  type Icon,
+  IconAlertTriangle,
+  IconArrowBackUp,
+  IconCircle,
+  IconCircleCheck,
+  IconCircleDashed,
+  IconCircleMinus,
+  IconCircleX,
+  IconClock,
+  IconDownload,
+  IconEye,
+  IconHourglass,
+  IconLoader2,
+  IconPlayerPause,
+  IconPlugConnectedX,
+  IconRefresh,
+  IconSend,
 } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 import type { Health, Progress, ProgressState, RolloutState } from "~/api/types";
@@ -11,15 +26,36 @@ import classes from "./Badge.module.css";
 const tones: Record<Tone, Icon> = { ok: IconCircleCheck, move: IconLoader2, watch: IconEye, wait: IconHourglass, bad: IconCircleX, away: IconCircleDashed };
 
 const healthIcons: Record<Health, Icon> = {
-  healthy: IconCircleCheck, degraded: IconAlertTriangle, failed: IconCircleX, offline: IconPlugConnectedX, enrolling: IconLoader2, inactive: IconCircleMinus, uninstalled: IconCircleMinus, unenrolled: IconCircleMinus,
+  healthy: IconCircleCheck,
+  degraded: IconAlertTriangle,
+  failed: IconCircleX,
+  offline: IconPlugConnectedX,
+  enrolling: IconLoader2,
+  inactive: IconCircleMinus,
+  uninstalled: IconCircleMinus,
+  unenrolled: IconCircleMinus,
 };
 
 const progressIcons: Record<ProgressState, Icon> = {
-  scheduled: IconClock, waiting_for_host: IconPlugConnectedX, sent: IconSend, accepted: IconSend, downloading: IconDownload, installing: IconLoader2,
-  restarting: IconRefresh, watching: IconEye, committed: IconCircleCheck, rolled_back: IconArrowBackUp, failed: IconCircleX,
+  scheduled: IconClock,
+  waiting_for_host: IconPlugConnectedX,
+  sent: IconSend,
+  accepted: IconSend,
+  downloading: IconDownload,
+  installing: IconLoader2,
+  restarting: IconRefresh,
+  watching: IconEye,
+  committed: IconCircleCheck,
+  rolled_back: IconArrowBackUp,
+  failed: IconCircleX,
 };
 
-const rolloutIcons: Partial<Record<RolloutState, Icon>> = { draft: IconCircle, paused: IconPlayerPause, rolled_back: IconArrowBackUp, cancelled: IconCircleMinus };
+const rolloutIcons: Partial<Record<RolloutState, Icon>> = {
+  draft: IconCircle,
+  paused: IconPlayerPause,
+  rolled_back: IconArrowBackUp,
+  cancelled: IconCircleMinus,
+};
 
 interface Props {
   tone: Tone;
@@ -41,11 +77,19 @@ export function Badge({ tone, children, icon, strong, title }: Props) {
 }
 
 export function HealthBadge({ health, strong }: { health: Health; strong?: boolean }) {
-  return <Badge tone={healthTone(health)} icon={healthIcons[health]} strong={strong}>{healthWord[health] ?? health}</Badge>;
+  return (
+    <Badge tone={healthTone(health)} icon={healthIcons[health]} strong={strong}>
+      {healthWord[health] ?? health}
+    </Badge>
+  );
 }
 
 export function ProgressBadge({ progress, strong }: { progress: Progress; strong?: boolean }) {
-  return <Badge tone={progressTone(progress.state)} icon={progressIcons[progress.state]} strong={strong} title={progress.retrying}>{progressText(progress)}</Badge>;
+  return (
+    <Badge tone={progressTone(progress.state)} icon={progressIcons[progress.state]} strong={strong} title={progress.retrying}>
+      {progressText(progress)}
+    </Badge>
+  );
 }
 
 /** The shape of a state alone, where its word stands elsewhere. */
@@ -56,5 +100,9 @@ export function ProgressIcon({ state }: { state: ProgressState }) {
 
 export function RolloutBadge({ rollout, strong }: { rollout: { state: RolloutState; waiting?: readonly { code: string }[] }; strong?: boolean }) {
   const { word, tone } = rolloutLook(rollout);
-  return <Badge tone={tone} icon={word === "Waiting" ? undefined : rolloutIcons[rollout.state]} strong={strong}>{word}</Badge>;
+  return (
+    <Badge tone={tone} icon={word === "Waiting" ? undefined : rolloutIcons[rollout.state]} strong={strong}>
+      {word}
+    </Badge>
+  );
 }

@@ -8,5 +8,14 @@ interface Props extends Omit<InputHTMLAttributes<HTMLInputElement>, "type" | "cl
 }
 
 export function Check({ indeterminate = false, ...rest }: Props) {
-  return <input {...rest} type="checkbox" className={classes.box} ref={(box) => { if (box) box.indeterminate = indeterminate; }} />;
+  return (
+    <input
+      {...rest}
+      type="checkbox"
+      className={classes.box}
+      ref={(box) => {
+        if (box) box.indeterminate = indeterminate;
+      }}
+    />
+  );
 }

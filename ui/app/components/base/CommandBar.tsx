@@ -24,7 +24,9 @@ export function CommandBar({ commands = [], words, onCommand, shown = [] }: Prop
       {more.length > 0 ? (
         <Menu position="bottom-end" width={320}>
           <Menu.Target>
-            <Button variant="default" rightSection={<IconChevronDown size={14} aria-hidden />}>More</Button>
+            <Button variant="default" rightSection={<IconChevronDown size={14} aria-hidden />}>
+              More
+            </Button>
           </Menu.Target>
           <Menu.Dropdown className={classes.menu}>
             {more.map((c) => (
@@ -37,14 +39,27 @@ export function CommandBar({ commands = [], words, onCommand, shown = [] }: Prop
                 onClick={() => c.allowed && onCommand(c)}
               >
                 {words[c.name]}
-                {c.allowed ? null : <span className={classes.reason}><span className="sr-only">Not possible now: </span>{c.reason === undefined ? null : withoutIds(c.reason)}</span>}
+                {c.allowed ? null : (
+                  <span className={classes.reason}>
+                    <span className="sr-only">Not possible now: </span>
+                    {c.reason === undefined ? null : withoutIds(c.reason)}
+                  </span>
+                )}
               </Menu.Item>
             ))}
           </Menu.Dropdown>
         </Menu>
       ) : null}
-      {buttons.map((c) => <Button key={c.name} {...lookOf(c, false)} onClick={() => onCommand(c)}>{words[c.name]}</Button>)}
-      {primary ? <Button {...lookOf(primary, true)} onClick={() => onCommand(primary)}>{words[primary.name]}</Button> : null}
+      {buttons.map((c) => (
+        <Button key={c.name} {...lookOf(c, false)} onClick={() => onCommand(c)}>
+          {words[c.name]}
+        </Button>
+      ))}
+      {primary ? (
+        <Button {...lookOf(primary, true)} onClick={() => onCommand(primary)}>
+          {words[primary.name]}
+        </Button>
+      ) : null}
     </div>
   );
 }

@@ -1,6 +1,6 @@
 /** A table whose rows the server pages and sorts. Rows can be selected and walked through with the keyboard (j, k, x, e). */
-import { IconArrowDown, IconArrowUp, IconArrowsSort, IconChevronDown, IconChevronRight } from "@tabler/icons-react";
-import { memo, useEffect, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import { IconArrowDown, IconArrowsSort, IconArrowUp, IconChevronDown, IconChevronRight } from "@tabler/icons-react";
+import { type KeyboardEvent, memo, type ReactNode, useEffect, useRef, useState } from "react";
 import { moveRow, type RowKey } from "~/util/rows";
 import { Check } from "./Check";
 import classes from "./DataTable.module.css";
@@ -109,24 +109,49 @@ export function DataTable<T>(props: Props<T>) {
     // The keyboard scrolls a wide table by the controls in it, or else by the frame.
     <div className={classes.frame} data-density={density} tabIndex={onSelect || onSort || onOpen ? undefined : 0} role="group" aria-label={label}>
       <div className={classes.bar} data-busy={busy || undefined} aria-hidden />
-      <table className={classes.table} data-fixed={fixed ? true : undefined} style={fixed ? { minWidth: fixed } : undefined} aria-label={label} aria-busy={busy || undefined}>
+      <table
+        className={classes.table}
+        data-fixed={fixed ? true : undefined}
+        style={fixed ? { minWidth: fixed } : undefined}
+        aria-label={label}
+        aria-busy={busy || undefined}
+      >
         <thead>
           <tr>
             {onSelect ? (
               <th className={classes.check}>
-                <Check aria-label="Select the rows of this page" checked={picked > 0 && picked === free.length} indeterminate={picked > 0 && picked < free.length} disabled={free.length === 0}
-                  onChange={() => onSelect(picked === free.length ? new Set() : new Set(free.map(rowId)))} />
+                <Check
+                  aria-label="Select the rows of this page"
+                  checked={picked > 0 && picked === free.length}
+                  indeterminate={picked > 0 && picked < free.length}
+                  disabled={free.length === 0}
+                  onChange={() => onSelect(picked === free.length ? new Set() : new Set(free.map(rowId)))}
+                />
               </th>
             ) : null}
-            {expanded ? <th className={classes.check}><span className="sr-only">Details</span></th> : null}
+            {expanded ? (
+              <th className={classes.check}>
+                <span className="sr-only">Details</span>
+              </th>
+            ) : null}
             {columns.map((c) => (
-              <th key={c.id} data-align={c.align} data-wide={c.wide || undefined} style={c.width ? { width: c.width } : undefined}
-                aria-sort={sort?.column === c.id ? (sort.desc ? "descending" : "ascending") : undefined}>
+              <th
+                key={c.id}
+                data-align={c.align}
+                data-wide={c.wide || undefined}
+                style={c.width ? { width: c.width } : undefined}
+                aria-sort={sort?.column === c.id ? (sort.desc ? "descending" : "ascending") : undefined}
+              >
                 {c.sort && onSort ? (
                   <button type="button" className={classes.sort} onClick={() => onSort({ column: c.id, desc: sort?.column === c.id && !sort.desc })}>
-                    {c.header}<SortIcon on={sort?.column === c.id} desc={sort?.desc ?? false} />
+                    {c.header}
+                    <SortIcon on={sort?.column === c.id} desc={sort?.desc ?? false} />
                   </button>
-                ) : c.quiet ? <span className="sr-only">{c.header}</span> : c.header}
+                ) : c.quiet ? (
+                  <span className="sr-only">{c.header}</span>
+                ) : (
+                  c.header
+                )}
               </th>
             ))}
           </tr>
@@ -139,12 +164,23 @@ export function DataTable<T>(props: Props<T>) {
               <tr key={id} data-row={index} data-picked={selected?.has(id) || undefined} tabIndex={-1} onKeyDown={(e) => onKeyDown(e, index)}>
                 {onSelect ? (
                   <td className={classes.check} title={why ?? undefined}>
-                    <Check aria-label={`Select ${rowName?.(row) ?? id}`} checked={selected?.has(id) ?? false} disabled={why !== null} onChange={() => toggle(row)} />
+                    <Check
+                      aria-label={`Select ${rowName?.(row) ?? id}`}
+                      checked={selected?.has(id) ?? false}
+                      disabled={why !== null}
+                      onChange={() => toggle(row)}
+                    />
                   </td>
                 ) : null}
                 {expanded ? (
                   <td className={classes.check}>
-                    <button type="button" className={classes.expand} aria-expanded={open.has(id)} aria-label={`Details of ${rowName?.(row) ?? id}`} onClick={() => expand(row)}>
+                    <button
+                      type="button"
+                      className={classes.expand}
+                      aria-expanded={open.has(id)}
+                      aria-label={`Details of ${rowName?.(row) ?? id}`}
+                      onClick={() => expand(row)}
+                    >
                       {open.has(id) ? <IconChevronDown size={14} aria-hidden /> : <IconChevronRight size={14} aria-hidden />}
                     </button>
                   </td>
@@ -152,7 +188,9 @@ export function DataTable<T>(props: Props<T>) {
                 <Cells columns={columns as readonly Column<unknown>[]} row={row} />
               </tr>,
               expanded && open.has(id) ? (
-                <tr key={`${id} details`} className={classes.details}><td colSpan={columns.length + 1 + (onSelect ? 1 : 0)}>{expanded(row)}</td></tr>
+                <tr key={`${id} details`} className={classes.details}>
+                  <td colSpan={columns.length + 1 + (onSelect ? 1 : 0)}>{expanded(row)}</td>
+                </tr>
               ) : null,
             ];
           })}
@@ -164,7 +202,11 @@ export function DataTable<T>(props: Props<T>) {
 
 /** Drawn again only for another row: selecting one of fifty draws no other. */
 const Cells = memo(function Cells({ columns, row }: { columns: readonly Column<unknown>[]; row: unknown }) {
-  return columns.map((c) => <td key={c.id} data-align={c.align} data-nowrap={c.nowrap || undefined} data-wide={c.wide || undefined}>{c.cell(row)}</td>);
+  return columns.map((c) => (
+    <td key={c.id} data-align={c.align} data-nowrap={c.nowrap || undefined} data-wide={c.wide || undefined}>
+      {c.cell(row)}
+    </td>
+  ));
 });
 
 function SortIcon({ on, desc }: { on: boolean; desc: boolean }) {

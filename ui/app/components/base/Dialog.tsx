@@ -1,6 +1,6 @@
 /** A question with one verb: what happens to how many, and Cancel. */
 import { Button, Modal, Textarea, TextInput } from "@mantine/core";
-import { useState, type ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 import { messageOf } from "~/api/client";
 import { Callout } from "~/components/Callout";
 import { ReasonButton } from "~/components/ReasonButton";
@@ -32,9 +32,10 @@ export function Dialog({ title, children, confirm, danger, typed, why, reason, b
   useReturnFocus();
   const [text, setText] = useState("");
   const [given, setGiven] = useState("");
-  const blocked = reason
-    ?? (why === "required" && given.trim() === "" ? "Give a reason first." : null)
-    ?? (typed !== undefined && text.trim() !== typed ? `Type “${typed}” first.` : null);
+  const blocked =
+    reason ??
+    (why === "required" && given.trim() === "" ? "Give a reason first." : null) ??
+    (typed !== undefined && text.trim() !== typed ? `Type “${typed}” first.` : null);
   return (
     <Modal opened onClose={onClose} size={size} centered title={title} closeButtonProps={{ "aria-label": "Close" }} classNames={{ title: classes.title }}>
       <form
@@ -46,17 +47,39 @@ export function Dialog({ title, children, confirm, danger, typed, why, reason, b
       >
         {children ? <div className={classes.body}>{children}</div> : null}
         {why ? (
-          <Textarea label={why === "required" ? "Reason" : "Reason (optional)"} description="The audit trail keeps it." required={why === "required"} autosize minRows={2} maxRows={6}
-            maxLength={1000} value={given} onChange={(e) => setGiven(e.currentTarget.value)} />
+          <Textarea
+            label={why === "required" ? "Reason" : "Reason (optional)"}
+            description="The audit trail keeps it."
+            required={why === "required"}
+            autosize
+            minRows={2}
+            maxRows={6}
+            maxLength={1000}
+            value={given}
+            onChange={(e) => setGiven(e.currentTarget.value)}
+          />
         ) : null}
         {typed !== undefined ? (
-          <TextInput label={<>Type <span className={`mono ${classes.typed}`}>{typed}</span> to confirm</>} autoComplete="off" spellCheck={false} value={text}
-            onChange={(e) => setText(e.currentTarget.value)} />
+          <TextInput
+            label={
+              <>
+                Type <span className={`mono ${classes.typed}`}>{typed}</span> to confirm
+              </>
+            }
+            autoComplete="off"
+            spellCheck={false}
+            value={text}
+            onChange={(e) => setText(e.currentTarget.value)}
+          />
         ) : null}
         {error ? <Callout kind="error">{messageOf(error)}</Callout> : null}
         <div className={classes.buttons}>
-          <Button variant="default" onClick={onClose} data-autofocus={why || typed !== undefined ? undefined : true}>Cancel</Button>
-          <ReasonButton type="submit" color={danger ? "red" : undefined} reason={blocked} loading={busy}>{confirm}</ReasonButton>
+          <Button variant="default" onClick={onClose} data-autofocus={why || typed !== undefined ? undefined : true}>
+            Cancel
+          </Button>
+          <ReasonButton type="submit" color={danger ? "red" : undefined} reason={blocked} loading={busy}>
+            {confirm}
+          </ReasonButton>
         </div>
       </form>
     </Modal>

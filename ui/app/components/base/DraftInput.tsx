@@ -16,10 +16,18 @@ export function DraftInput({ label, value = "", onApply, ...rest }: Props) {
     if (draft.trim() !== value) onApply(draft.trim() || undefined);
   };
   return (
-    <TextInput {...rest} aria-label={label} value={draft} autoComplete="off" spellCheck={false} onChange={(e) => setDraft(e.currentTarget.value)} onBlur={apply}
+    <TextInput
+      {...rest}
+      aria-label={label}
+      value={draft}
+      autoComplete="off"
+      spellCheck={false}
+      onChange={(e) => setDraft(e.currentTarget.value)}
+      onBlur={apply}
       onKeyDown={(e) => {
         if (e.key === "Enter") apply();
         if (e.key === "Escape") setDraft(value);
-      }} />
+      }}
+    />
   );
 }

@@ -16,23 +16,31 @@ interface Props {
 export function FacetList({ facets, titles, valueWord = (_, v) => v, chosen, onToggle }: Props) {
   return (
     <div className={classes.list}>
-      {facets.filter((f) => titles[f.field] && (f.values.length > 0 || chosen[f.field]?.length)).map((f) => {
-        const on = chosen[f.field] ?? [];
-        const missing = on.filter((v) => !f.values.some((x) => x.value === v)).map((value) => ({ value, count: 0, label: undefined }));
-        return (
-          <fieldset key={f.field} className={classes.group}>
-            <legend>{titles[f.field]}</legend>
-            {[...f.values, ...missing].map((v) => (
-              <label key={v.value} className={classes.value} data-on={on.includes(v.value) || undefined}>
-                <Check checked={on.includes(v.value)} onChange={() => onToggle(f.field, v.value)} aria-label={`${titles[f.field]} ${v.label ?? valueWord(f.field, v.value) ?? ""}, ${v.count.toLocaleString()}`} />
-                <span className={classes.word}>{v.value === "" ? <em>{valueWord(f.field, "") || "none"}</em> : v.label ?? valueWord(f.field, v.value)}</span>
-                <span className={classes.count}>{v.count.toLocaleString()}</span>
-              </label>
-            ))}
-            {f.other > 0 ? <span className={classes.other}>{f.other.toLocaleString()} with other values</span> : null}
-          </fieldset>
-        );
-      })}
+      {facets
+        .filter((f) => titles[f.field] && (f.values.length > 0 || chosen[f.field]?.length))
+        .map((f) => {
+          const on = chosen[f.field] ?? [];
+          const missing = on.filter((v) => !f.values.some((x) => x.value === v)).map((value) => ({ value, count: 0, label: undefined }));
+          return (
+            <fieldset key={f.field} className={classes.group}>
+              <legend>{titles[f.field]}</legend>
+              {[...f.values, ...missing].map((v) => (
+                <label key={v.value} className={classes.value} data-on={on.includes(v.value) || undefined}>
+                  <Check
+                    checked={on.includes(v.value)}
+                    onChange={() => onToggle(f.field, v.value)}
+                    aria-label={`${titles[f.field]} ${v.label ?? valueWord(f.field, v.value) ?? ""}, ${v.count.toLocaleString()}`}
+                  />
+                  <span className={classes.word}>
+                    {v.value === "" ? <em>{valueWord(f.field, "") || "none"}</em> : (v.label ?? valueWord(f.field, v.value))}
+                  </span>
+                  <span className={classes.count}>{v.count.toLocaleString()}</span>
+                </label>
+              ))}
+              {f.other > 0 ? <span className={classes.other}>{f.other.toLocaleString()} with other values</span> : null}
+            </fieldset>
+          );
+        })}
     </div>
   );
 }

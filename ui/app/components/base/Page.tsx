@@ -1,11 +1,11 @@
 /** The frame and the blocks of every page. */
 import { Button, Skeleton } from "@mantine/core";
 import { IconBook2 } from "@tabler/icons-react";
-import { useEffect, type ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { messageOf } from "~/api/client";
 import { Callout } from "~/components/Callout";
-import { useCrumbs, type Crumb } from "~/hooks/useCrumbs";
-import { docsUrl, type DocsPage } from "~/util/docs";
+import { type Crumb, useCrumbs } from "~/hooks/useCrumbs";
+import { type DocsPage, docsUrl } from "~/util/docs";
 import { closed } from "~/util/words";
 import classes from "./Page.module.css";
 
@@ -40,7 +40,8 @@ export function PageHead({ title, name = typeof title === "string" ? title : "",
       <div className={classes.headActions}>
         {docs ? (
           <a className={classes.docs} href={docsUrl(docs)} target="_blank" rel="noreferrer" title="Documentation of this page, in a new tab">
-            <IconBook2 size={16} aria-hidden /><span className="sr-only">Documentation of this page, in a new tab</span>
+            <IconBook2 size={16} aria-hidden />
+            <span className="sr-only">Documentation of this page, in a new tab</span>
           </a>
         ) : null}
         {children}
@@ -92,7 +93,15 @@ export function Facts({ rows, columns = 1 }: { rows: readonly Fact[]; columns?: 
 
 /** Facts in one line under a page's title, separated by middle dots. */
 export function Line({ children }: { children: readonly ReactNode[] }) {
-  return <span className={classes.line}>{children.filter((c) => c !== null && c !== undefined && c !== false).map((c, i) => <span key={i}>{c}</span>)}</span>;
+  return (
+    <span className={classes.line}>
+      {children
+        .filter((c) => c !== null && c !== undefined && c !== false)
+        .map((c, i) => (
+          <span key={i}>{c}</span>
+        ))}
+    </span>
+  );
 }
 
 /** Nothing is here yet: why, and what to do next. */
@@ -111,7 +120,11 @@ export function LoadError({ what, error, onRetry }: { what: string; error: unkno
     <Callout kind="error" title={`${what} could not be read`}>
       <div className={classes.retry}>
         <span>{closed(messageOf(error))} Nothing has been changed.</span>
-        {onRetry ? <Button variant="default" onClick={onRetry}>Retry</Button> : null}
+        {onRetry ? (
+          <Button variant="default" onClick={onRetry}>
+            Retry
+          </Button>
+        ) : null}
       </div>
     </Callout>
   );
@@ -120,7 +133,9 @@ export function LoadError({ what, error, onRetry }: { what: string; error: unkno
 export function Loading({ rows = 5 }: { rows?: number }) {
   return (
     <div className={classes.loading} aria-busy="true" aria-label="Loading" role="status">
-      {Array.from({ length: rows }, (_, i) => <Skeleton key={i} h={20} radius="sm" />)}
+      {Array.from({ length: rows }, (_, i) => (
+        <Skeleton key={i} h={20} radius="sm" />
+      ))}
     </div>
   );
 }

@@ -21,11 +21,17 @@ export function Pager({ page, perPage, total, of, last, onPage }: Props) {
   const to = Math.min(total, page * perPage);
   return (
     <nav className={classes.pager} aria-label={`Pages of ${of}`}>
-      <span aria-live="polite">{from.toLocaleString()}–{to.toLocaleString()} of {total.toLocaleString()} {of}</span>
+      <span aria-live="polite">
+        {from.toLocaleString()}–{to.toLocaleString()} of {total.toLocaleString()} {of}
+      </span>
       {end > 1 ? (
         <span className={classes.buttons}>
-          <ActionIcon aria-label="Previous page" disabled={page <= 1} onClick={() => onPage(page - 1)}><IconChevronLeft size={16} aria-hidden /></ActionIcon>
-          <ActionIcon aria-label="Next page" disabled={page >= end} onClick={() => onPage(page + 1)}><IconChevronRight size={16} aria-hidden /></ActionIcon>
+          <ActionIcon aria-label="Previous page" disabled={page <= 1} onClick={() => onPage(page - 1)}>
+            <IconChevronLeft size={16} aria-hidden />
+          </ActionIcon>
+          <ActionIcon aria-label="Next page" disabled={page >= end} onClick={() => onPage(page + 1)}>
+            <IconChevronRight size={16} aria-hidden />
+          </ActionIcon>
         </span>
       ) : null}
       {page === end && end < pages ? <span>Narrow the list to see the others.</span> : null}

@@ -12,5 +12,15 @@ interface Props extends Omit<ButtonHTMLAttributes<HTMLButtonElement>, "aria-labe
 
 /** While busy it keeps the focus, and a second click does nothing. */
 export function RowButton({ label, busy, danger, onClick, ...rest }: Props) {
-  return <button type="button" className={classes.button} data-danger={danger || undefined} aria-label={label} aria-busy={busy || undefined} onClick={busy ? undefined : onClick} {...rest} />;
+  return (
+    <button
+      type="button"
+      className={classes.button}
+      data-danger={danger || undefined}
+      aria-label={label}
+      aria-busy={busy || undefined}
+      onClick={busy ? undefined : onClick}
+      {...rest}
+    />
+  );
 }

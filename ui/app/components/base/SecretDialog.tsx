@@ -19,12 +19,23 @@ interface Props {
 export function SecretDialog({ title, label, secret, children, onClose }: Props) {
   useReturnFocus();
   return (
-    <Modal opened onClose={onClose} size="lg" centered title={title} closeOnClickOutside={false} closeButtonProps={{ "aria-label": "Close" }} classNames={{ title: classes.title }}>
+    <Modal
+      opened
+      onClose={onClose}
+      size="lg"
+      centered
+      title={title}
+      closeOnClickOutside={false}
+      closeButtonProps={{ "aria-label": "Close" }}
+      classNames={{ title: classes.title }}
+    >
       <div className={classes.form}>
         <CopyBlock text={secret} label={label} />
         <Callout kind="warning">Copy it now: the server stores no copy and never shows it again.</Callout>
         {children ? <div className={classes.body}>{children}</div> : null}
-        <div className={classes.buttons}><Button onClick={onClose}>Done</Button></div>
+        <div className={classes.buttons}>
+          <Button onClick={onClose}>Done</Button>
+        </div>
       </div>
     </Modal>
   );

@@ -6,7 +6,15 @@ export function SubNav({ label, pages }: { label: string; pages: readonly { to: 
   return (
     <nav className={classes.nav} aria-label={label}>
       {pages.map((p) => (
-        <Link key={p.to} to={p.to} className={classes.tab} activeOptions={{ exact: true, includeSearch: false }} activeProps={{ "data-active": true, "aria-current": "page" }}>{p.label}</Link>
+        <Link
+          key={p.to}
+          to={p.to}
+          className={classes.tab}
+          activeOptions={{ exact: true, includeSearch: false }}
+          activeProps={{ "data-active": true, "aria-current": "page" }}
+        >
+          {p.label}
+        </Link>
       ))}
     </nav>
   );

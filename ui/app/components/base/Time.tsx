@@ -11,14 +11,22 @@ interface Props {
 export function Ago({ at, never = "never" }: Props) {
   const now = useClock();
   if (!at) return <span>{never}</span>;
-  return <time dateTime={at} title={exactWithZone(at)}>{relative(at, now)}</time>;
+  return (
+    <time dateTime={at} title={exactWithZone(at)}>
+      {relative(at, now)}
+    </time>
+  );
 }
 
 /** For tables: relative within a day, absolute beyond it. */
 export function When({ at, never = "–" }: Props) {
   const now = useClock();
   if (!at) return <span>{never}</span>;
-  return <time dateTime={at} title={exactWithZone(at)}>{inTable(at, now)}</time>;
+  return (
+    <time dateTime={at} title={exactWithZone(at)}>
+      {inTable(at, now)}
+    </time>
+  );
 }
 
 /** An absolute time with its zone. */
@@ -29,5 +37,9 @@ export function Exact({ at, never = "–" }: Props) {
 
 /** A planned time with its zone; nobody plans seconds. */
 export function Minute({ at }: { at: string }) {
-  return <time dateTime={at} title={exactWithZone(at)}>{minuteWithZone(at)}</time>;
+  return (
+    <time dateTime={at} title={exactWithZone(at)}>
+      {minuteWithZone(at)}
+    </time>
+  );
 }

@@ -37,17 +37,33 @@ export function AdjustDialog({ rollout: r, asked, onClose }: { rollout: Rollout;
       onClose();
     },
   });
-  const fields = { form: readForm(text)!, faults: parsed.faults, disabled: give.isPending, onChange: (change: Parameters<typeof writeForm>[1]) => setText(writeForm(text, change)) };
+  const fields = {
+    form: readForm(text)!,
+    faults: parsed.faults,
+    disabled: give.isPending,
+    onChange: (change: Parameters<typeof writeForm>[1]) => setText(writeForm(text, change)),
+  };
   const reason = asked.allowed
-    ? whyNotReady(parsed.faults) ?? (Object.keys(changes).length === 0 ? "Change something first." : null)
+    ? (whyNotReady(parsed.faults) ?? (Object.keys(changes).length === 0 ? "Change something first." : null))
     : sentence(asked.reason ?? "It is not possible any more");
   return (
-    <Dialog title={words.title} confirm={words.confirm} size="xl" why={asked.needs_reason ? "required" : "optional"} reason={reason} busy={give.isPending} error={give.error}
-      onConfirm={(why) => give.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={words.title}
+      confirm={words.confirm}
+      size="xl"
+      why={asked.needs_reason ? "required" : "optional"}
+      reason={reason}
+      busy={give.isPending}
+      error={give.error}
+      onConfirm={(why) => give.mutate(why)}
+      onClose={onClose}
+    >
       <div className={classes.dialog}>
         <span>{words.text}</span>
         <div>
-          <Part title="Pace"><div className={plan.fields}>{parallelField(fields)}</div></Part>
+          <Part title="Pace">
+            <div className={plan.fields}>{parallelField(fields)}</div>
+          </Part>
           <StopPart {...fields} />
           <TimePart {...fields} />
         </div>

@@ -4,10 +4,10 @@ import type { Batch, Rollout } from "~/api/types";
 import { batchStep } from "~/util/batch";
 import { batchNameOf, canaryShares, percentText } from "~/util/board";
 import { badOf, inFlightOf, refusedOf } from "~/util/rolloutCounts";
-import { When } from "../base/Time";
 import table from "../base/DataTable.module.css";
-import classes from "./Board.module.css";
 import { ProgressBar } from "../base/ProgressBar";
+import { When } from "../base/Time";
+import classes from "./Board.module.css";
 
 interface Props {
   rollout: Rollout;
@@ -29,11 +29,29 @@ export function BatchTable({ rollout: r, batch, onBatch }: Props) {
       <Shares batches={batches} />
       <div className={classes.batches} data-density="compact" tabIndex={0} role="region" aria-label="All batches">
         <table className={table.table} aria-label="Batches">
-          <thead><tr><th>Batch</th><th data-wide>Hosts</th><th>Committed</th><th data-align="end">Failed</th><th>State</th></tr></thead>
+          <thead>
+            <tr>
+              <th>Batch</th>
+              <th data-wide>Hosts</th>
+              <th>Committed</th>
+              <th data-align="end">Failed</th>
+              <th>State</th>
+            </tr>
+          </thead>
           <tbody ref={body}>
             {batches.map((b) => {
               const step = batchStep(b, r);
-              return <Row key={b.index} batch={b} ring={r.plan.strategy.kind === "rings"} picked={batch === b.index} word={step.word} at={step.at} onBatch={onBatch} />;
+              return (
+                <Row
+                  key={b.index}
+                  batch={b}
+                  ring={r.plan.strategy.kind === "rings"}
+                  picked={batch === b.index}
+                  word={step.word}
+                  at={step.at}
+                  onBatch={onBatch}
+                />
+              );
             })}
           </tbody>
         </table>
@@ -58,14 +76,31 @@ const Row = memo(function Row({ batch: b, ring, picked, word, at, onBatch }: Row
   return (
     <tr data-picked={picked || undefined} data-now={b.started_at && !b.ended_at ? true : undefined}>
       <td data-nowrap>
-        <button type="button" className={classes.textButton} aria-pressed={picked} onClick={() => onBatch(picked ? undefined : b.index)}>{batchNameOf(b)}</button>
+        <button type="button" className={classes.textButton} aria-pressed={picked} onClick={() => onBatch(picked ? undefined : b.index)}>
+          {batchNameOf(b)}
+        </button>
         {ring ? <span className={classes.faint}> ring {b.ring}</span> : null}
         {b.kind === "late" ? <span className={classes.faint}> joined late</span> : null}
       </td>
-      <td data-wide className={classes.batchBar}><ProgressBar counts={b.counts} /></td>
-      <td data-nowrap>{b.counts.succeeded.toLocaleString()} <span className={classes.faint}>of {b.counts.total.toLocaleString()}</span></td>
-      <td data-align="end" data-nowrap className={bad + refused > 0 ? classes.bad : undefined}>{bad.toLocaleString()}{refused > 0 ? <> + {refused.toLocaleString()} refused</> : null}</td>
-      <td data-nowrap>{word}{at && inFlightOf(b.counts) === 0 ? <span className={classes.faint}> <When at={at} /></span> : null}</td>
+      <td data-wide className={classes.batchBar}>
+        <ProgressBar counts={b.counts} />
+      </td>
+      <td data-nowrap>
+        {b.counts.succeeded.toLocaleString()} <span className={classes.faint}>of {b.counts.total.toLocaleString()}</span>
+      </td>
+      <td data-align="end" data-nowrap className={bad + refused > 0 ? classes.bad : undefined}>
+        {bad.toLocaleString()}
+        {refused > 0 ? <> + {refused.toLocaleString()} refused</> : null}
+      </td>
+      <td data-nowrap>
+        {word}
+        {at && inFlightOf(b.counts) === 0 ? (
+          <span className={classes.faint}>
+            {" "}
+            <When at={at} />
+          </span>
+        ) : null}
+      </td>
     </tr>
   );
 });
@@ -80,8 +115,15 @@ function Shares({ batches }: { batches: readonly Batch[] }) {
         <div key={s.label} className={classes.share}>
           <dt>{s.label}</dt>
           <dd>
-            {s.ended === 0 ? <span className={classes.faint}>No host has ended yet</span> : (
-              <><b data-bad={s.bad > 0 || undefined}>{percentText(s.badPercent)}</b> failed <span className={classes.faint}>({s.bad.toLocaleString()} of {s.ended.toLocaleString()} ended)</span></>
+            {s.ended === 0 ? (
+              <span className={classes.faint}>No host has ended yet</span>
+            ) : (
+              <>
+                <b data-bad={s.bad > 0 || undefined}>{percentText(s.badPercent)}</b> failed{" "}
+                <span className={classes.faint}>
+                  ({s.bad.toLocaleString()} of {s.ended.toLocaleString()} ended)
+                </span>
+              </>
             )}
           </dd>
         </div>

@@ -13,7 +13,11 @@ export function BoardCommands({ rollout: r, failed }: { rollout: Rollout; failed
   return (
     <>
       <CommandBar commands={commands} words={commandLabel} shown={["approve", "resume"]} onCommand={(c) => setName(c.name)} />
-      {asked?.name === "adjust" ? <AdjustDialog rollout={r} asked={asked} onClose={() => setName(null)} /> : asked ? <CommandDialog key={asked.name} rollout={r} asked={asked} failed={failed} onClose={() => setName(null)} /> : null}
+      {asked?.name === "adjust" ? (
+        <AdjustDialog rollout={r} asked={asked} onClose={() => setName(null)} />
+      ) : asked ? (
+        <CommandDialog key={asked.name} rollout={r} asked={asked} failed={failed} onClose={() => setName(null)} />
+      ) : null}
     </>
   );
 }

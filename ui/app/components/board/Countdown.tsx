@@ -5,5 +5,9 @@ import { useClock } from "../Now";
 /** The time that is left of a wait: as a clock within the hour. */
 export function Countdown({ until }: { until: string }) {
   const now = useClock();
-  return <time dateTime={until} title={exactWithZone(until)}>{Date.parse(until) <= now ? "any moment" : countdownText(until, now)}</time>;
+  return (
+    <time dateTime={until} title={exactWithZone(until)}>
+      {Date.parse(until) <= now ? "any moment" : countdownText(until, now)}
+    </time>
+  );
 }

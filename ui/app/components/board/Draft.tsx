@@ -1,7 +1,7 @@
 /** A draft: its stored preview, and the button that starts exactly what was previewed. */
 import { Button } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconRefresh } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { ApiError } from "~/api/client";
 import { rolloutPreviewQuery } from "~/api/queries";
@@ -9,7 +9,7 @@ import type { Rollout } from "~/api/types";
 import { willOf } from "~/util/planPreview";
 import { startText, whyNotStart } from "~/util/preview";
 import { sentence } from "~/util/words";
-import { Loading, LoadError } from "../base/Page";
+import { LoadError, Loading } from "../base/Page";
 import { Callout } from "../Callout";
 import { ReasonButton } from "../ReasonButton";
 import { PreviewPanel } from "../rollout/PreviewPanel";
@@ -34,8 +34,12 @@ export function StartButton({ rollout: r }: { rollout: Rollout }) {
   const reason = start && !start.allowed ? sentence(start.reason ?? "It cannot be started") : whyNotStart(preview.data, preview.error);
   return (
     <>
-      <Button variant="default" leftSection={<IconRefresh size={14} aria-hidden />} loading={preview.isFetching} onClick={() => void preview.refetch()}>Preview again</Button>
-      <ReasonButton reason={reason} onClick={() => setStarting(true)}>{preview.data && willOf(preview.data) > 0 ? `${startText(preview.data)}…` : "Start…"}</ReasonButton>
+      <Button variant="default" leftSection={<IconRefresh size={14} aria-hidden />} loading={preview.isFetching} onClick={() => void preview.refetch()}>
+        Preview again
+      </Button>
+      <ReasonButton reason={reason} onClick={() => setStarting(true)}>
+        {preview.data && willOf(preview.data) > 0 ? `${startText(preview.data)}…` : "Start…"}
+      </ReasonButton>
       {starting && preview.data ? <StartDialog rollout={r} preview={preview.data} onClose={() => setStarting(false)} /> : null}
     </>
   );
@@ -43,7 +47,8 @@ export function StartButton({ rollout: r }: { rollout: Rollout }) {
 
 /** A refused plan is not a network error: the server's message says what to change. */
 function Refused({ error, onRetry }: { error: unknown; onRetry: () => void }) {
-  if (!(error instanceof ApiError) || error.statusCode < 400 || error.statusCode >= 500) return <LoadError what="The preview" error={error} onRetry={onRetry} />;
+  if (!(error instanceof ApiError) || error.statusCode < 400 || error.statusCode >= 500)
+    return <LoadError what="The preview" error={error} onRetry={onRetry} />;
   return (
     <Callout kind="error" title="This draft cannot be started">
       <div>{sentence(error.message)}</div>

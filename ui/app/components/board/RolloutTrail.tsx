@@ -4,7 +4,7 @@ import { useState } from "react";
 import { trailQuery } from "~/api/overview";
 import type { AuditEntry } from "~/api/types";
 import { closed } from "~/util/words";
-import { Loading, LoadError, Section } from "../base/Page";
+import { LoadError, Loading, Section } from "../base/Page";
 import { When } from "../base/Time";
 import { TextLink } from "../TextLink";
 import classes from "./Board.module.css";
@@ -19,14 +19,24 @@ export function RolloutTrail({ rolloutId }: { rolloutId: string }) {
     <Section
       title="Who did what"
       plain
-      aside={<button type="button" className={classes.textButton} aria-pressed={steps} onClick={() => setSteps(!steps)}>{steps ? "Hide the server’s steps" : "Show the server’s steps"}</button>}
+      aside={
+        <button type="button" className={classes.textButton} aria-pressed={steps} onClick={() => setSteps(!steps)}>
+          {steps ? "Hide the server’s steps" : "Show the server’s steps"}
+        </button>
+      }
     >
       {list.isError ? <LoadError what="The audit trail" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Loading rows={3} /> : null}
       {list.data?.items.length === 0 ? <span className={classes.faint}>Nothing yet.</span> : null}
-      <ol className={classes.trail}>{list.data?.items.map((e) => <Entry key={e.id} entry={e} />)}</ol>
+      <ol className={classes.trail}>
+        {list.data?.items.map((e) => (
+          <Entry key={e.id} entry={e} />
+        ))}
+      </ol>
       {list.data && list.data.total > list.data.items.length ? (
-        <TextLink to="/audit" search={{ subject: rolloutId, people: !steps || undefined }} size="sm">Show all {list.data.total.toLocaleString()} entries</TextLink>
+        <TextLink to="/audit" search={{ subject: rolloutId, people: !steps || undefined }} size="sm">
+          Show all {list.data.total.toLocaleString()} entries
+        </TextLink>
       ) : null}
     </Section>
   );
@@ -35,7 +45,9 @@ export function RolloutTrail({ rolloutId }: { rolloutId: string }) {
 function Entry({ entry: e }: { entry: AuditEntry }) {
   return (
     <li className={classes.entry}>
-      <span className={classes.entryTime}><When at={e.at} /></span>
+      <span className={classes.entryTime}>
+        <When at={e.at} />
+      </span>
       <span>
         {closed(e.text)}
         {e.why ? <q className={classes.why}>{e.why}</q> : null}

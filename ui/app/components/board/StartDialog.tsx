@@ -61,10 +61,12 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
       onClose={onClose}
     >
       <div className={classes.dialog}>
-        {drift ? <DriftView drift={drift.drift} accepted={accepted} onAccept={setAccepted} /> : (
+        {drift ? (
+          <DriftView drift={drift.drift} accepted={accepted} onAccept={setAccepted} />
+        ) : (
           <span>
-            {hosts} {count === 1 ? "is" : "are"} upgraded in {plural(p.batches.length, "batch", "batches")}, {plural(wontOf(p), "host")} left out. {stopsAt(r.plan)}{" "}
-            It starts exactly as previewed: if the hosts have changed since, you are asked again.
+            {hosts} {count === 1 ? "is" : "are"} upgraded in {plural(p.batches.length, "batch", "batches")}, {plural(wontOf(p), "host")} left out.{" "}
+            {stopsAt(r.plan)} It starts exactly as previewed: if the hosts have changed since, you are asked again.
           </span>
         )}
         <TakeOver error={start.error} typed={owner} onType={setOwner} />
@@ -76,7 +78,9 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
 function DriftView({ drift, accepted, onAccept }: { drift: Drift; accepted: boolean; onAccept: (yes: boolean) => void }) {
   return (
     <>
-      <Callout kind="warning" title={`The fleet has changed since the preview: ${driftText(drift)}`}>Nothing was started.</Callout>
+      <Callout kind="warning" title={`The fleet has changed since the preview: ${driftText(drift)}`}>
+        Nothing was started.
+      </Callout>
       <div className={classes.drift} tabIndex={0} role="region" aria-label="What has changed">
         <DriftList title="Added" items={drift.added} />
         <DriftList title="Removed" items={drift.removed} />
@@ -94,9 +98,15 @@ function DriftList({ title, items }: { title: string; items: DriftItem[] }) {
   if (items.length === 0) return null;
   return (
     <div>
-      <strong>{title} ({items.length.toLocaleString()})</strong>
+      <strong>
+        {title} ({items.length.toLocaleString()})
+      </strong>
       <ul>
-        {items.slice(0, LINES).map((i) => <li key={i.agent_id}>{i.hostname || i.agent_id}: <span className={classes.faint}>{sentence(i.text)}</span></li>)}
+        {items.slice(0, LINES).map((i) => (
+          <li key={i.agent_id}>
+            {i.hostname || i.agent_id}: <span className={classes.faint}>{sentence(i.text)}</span>
+          </li>
+        ))}
         {items.length > LINES ? <li>and {(items.length - LINES).toLocaleString()} more</li> : null}
       </ul>
     </div>

@@ -3,11 +3,11 @@ import type { Rollout } from "~/api/types";
 import { committedPercent, committedText, endText, restText } from "~/util/board";
 import { lockstepText, waitsOf, waitTitle } from "~/util/rolloutText";
 import { plural, sentence } from "~/util/words";
+import { ProgressBar } from "../base/ProgressBar";
 import { Ago } from "../base/Time";
 import { TextLink } from "../TextLink";
 import classes from "./Board.module.css";
 import { Countdown } from "./Countdown";
-import { ProgressBar } from "../base/ProgressBar";
 
 export function StatusStrip({ rollout: r }: { rollout: Rollout }) {
   const end = endText(r);
@@ -30,7 +30,11 @@ export function StatusStrip({ rollout: r }: { rollout: Rollout }) {
       <section className={classes.stripCell} aria-label="Would stop">
         <div className={classes.stripName}>Would stop</div>
         <div className={classes.stripText}>{r.would_stop ? sentence(r.would_stop) : "Nothing of its own."}</div>
-        {r.forgiven ? <div className={classes.stripNote}>{plural(r.forgiven, "earlier failure")} no longer {r.forgiven === 1 ? "counts" : "count"}.</div> : null}
+        {r.forgiven ? (
+          <div className={classes.stripNote}>
+            {plural(r.forgiven, "earlier failure")} no longer {r.forgiven === 1 ? "counts" : "count"}.
+          </div>
+        ) : null}
       </section>
     </div>
   );
@@ -44,7 +48,11 @@ function Ended({ rollout: r, text }: { rollout: Rollout; text: string }) {
         <div className={classes.figureRow}>
           <span className={classes.figure}>{committedPercent(r.counts)} %</span>
           <span className={classes.stripText}>{text}</span>
-          {r.rolled_back_by ? <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.rolled_back_by }} size="sm">Show its rollback</TextLink> : null}
+          {r.rolled_back_by ? (
+            <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.rolled_back_by }} size="sm">
+              Show its rollback
+            </TextLink>
+          ) : null}
         </div>
         <ProgressBar counts={r.counts} large />
       </div>
@@ -53,7 +61,11 @@ function Ended({ rollout: r, text }: { rollout: Rollout; text: string }) {
 }
 
 const ordered: Record<string, string> = {
-  retry: "hosts are retried", skip: "hosts are skipped", withdraw: "orders are withdrawn", return: "hosts go back", adjust: "its limits are adjusted",
+  retry: "hosts are retried",
+  skip: "hosts are skipped",
+  withdraw: "orders are withdrawn",
+  return: "hosts go back",
+  adjust: "its limits are adjusted",
 };
 
 function Waits({ rollout: r }: { rollout: Rollout }) {
@@ -66,14 +78,40 @@ function Waits({ rollout: r }: { rollout: Rollout }) {
     <ul className={classes.waits}>
       {waits.map((w, i) => (
         <li key={`${w.code} ${w.since}`}>
-          <strong>{waitTitle(w.code)}</strong>{w.until ? <>, <Countdown until={w.until} /></> : null}
-          {i === 0 ? <div className={classes.stripNote}>{sentence(w.text)} Since <Ago at={w.since} />.</div> : null}
+          <strong>{waitTitle(w.code)}</strong>
+          {w.until ? (
+            <>
+              , <Countdown until={w.until} />
+            </>
+          ) : null}
+          {i === 0 ? (
+            <div className={classes.stripNote}>
+              {sentence(w.text)} Since <Ago at={w.since} />.
+            </div>
+          ) : null}
         </li>
       ))}
-      {staging ? <li><strong>Staging</strong>: {staging.answered.toLocaleString()} of {plural(staging.targets, "host")} have answered, until <Countdown until={staging.until} /></li> : null}
-      {r.lockstep ? <li aria-label="Lockstep"><strong>Lockstep</strong>: {sentence(lockstepText(r))}</li> : null}
-      {r.pause_asked ? <li>{r.pause_asked.by} has asked for a pause after this batch{r.pause_asked.why ? `: “${r.pause_asked.why}”` : "."}</li> : null}
-      {r.orders?.map((o) => <li key={o.id}>By order of {o.by}, {ordered[o.kind] ?? o.kind} soon.</li>)}
+      {staging ? (
+        <li>
+          <strong>Staging</strong>: {staging.answered.toLocaleString()} of {plural(staging.targets, "host")} have answered, until{" "}
+          <Countdown until={staging.until} />
+        </li>
+      ) : null}
+      {r.lockstep ? (
+        <li aria-label="Lockstep">
+          <strong>Lockstep</strong>: {sentence(lockstepText(r))}
+        </li>
+      ) : null}
+      {r.pause_asked ? (
+        <li>
+          {r.pause_asked.by} has asked for a pause after this batch{r.pause_asked.why ? `: “${r.pause_asked.why}”` : "."}
+        </li>
+      ) : null}
+      {r.orders?.map((o) => (
+        <li key={o.id}>
+          By order of {o.by}, {ordered[o.kind] ?? o.kind} soon.
+        </li>
+      ))}
     </ul>
   );
 }

@@ -21,7 +21,7 @@ interface Props {
 export function TargetFilters({ rollout: r, grid, search, onShow }: Props) {
   const [text, setText] = useState("");
   const matches = matchHosts(grid, text);
-  const hostname = search.host === undefined ? "" : grid?.hostnames[grid.agent_ids.indexOf(search.host)] ?? search.host;
+  const hostname = search.host === undefined ? "" : (grid?.hostnames[grid.agent_ids.indexOf(search.host)] ?? search.host);
   const chips: [string, Partial<BoardSearch>][] = [
     ...(search.host === undefined ? [] : [[`Host ${hostname}`, { host: undefined }] as [string, Partial<BoardSearch>]]),
     ...(search.state ?? []).map((g): [string, Partial<BoardSearch>] => {
@@ -33,8 +33,14 @@ export function TargetFilters({ rollout: r, grid, search, onShow }: Props) {
   return (
     <div className={classes.filters}>
       <Autocomplete
-        className={classes.hostFilter} size="xs" aria-label="Find a host of this rollout" placeholder="Find a host" leftSection={<IconSearch size={14} aria-hidden />}
-        value={text} data={matches.map((m) => m.hostname)} filter={({ options }) => options}
+        className={classes.hostFilter}
+        size="xs"
+        aria-label="Find a host of this rollout"
+        placeholder="Find a host"
+        leftSection={<IconSearch size={14} aria-hidden />}
+        value={text}
+        data={matches.map((m) => m.hostname)}
+        filter={({ options }) => options}
         onChange={setText}
         onOptionSubmit={(name) => {
           const match = matches.find((m) => m.hostname === name);
@@ -43,7 +49,13 @@ export function TargetFilters({ rollout: r, grid, search, onShow }: Props) {
         }}
       />
       <Select
-        className={classes.batchFilter} clearable searchable limit={50} placeholder="All batches" aria-label="Batch" nothingFoundMessage="No such batch"
+        className={classes.batchFilter}
+        clearable
+        searchable
+        limit={50}
+        placeholder="All batches"
+        aria-label="Batch"
+        nothingFoundMessage="No such batch"
         data={(r.batches ?? []).map((b) => ({ value: String(b.index), label: batchNameOf(b) }))}
         value={search.batch === undefined ? null : String(search.batch)}
         onChange={(b) => onShow({ batch: b === null ? undefined : Number(b) })}
@@ -54,7 +66,14 @@ export function TargetFilters({ rollout: r, grid, search, onShow }: Props) {
         </button>
       ))}
       {chips.length + (search.batch === undefined ? 0 : 1) > 1 ? (
-        <Button variant="subtle" size="compact-sm" color="gray" onClick={() => onShow({ state: undefined, batch: undefined, code: undefined, host: undefined })}>Clear filters</Button>
+        <Button
+          variant="subtle"
+          size="compact-sm"
+          color="gray"
+          onClick={() => onShow({ state: undefined, batch: undefined, code: undefined, host: undefined })}
+        >
+          Clear filters
+        </Button>
       ) : null}
     </div>
   );

@@ -18,14 +18,29 @@ export function TargetMenu({ target: t, onOrder }: Props) {
   return (
     <Menu position="bottom-end" width={280} withinPortal>
       <Menu.Target>
-        <ActionIcon size="sm" aria-label={`Actions for ${host}`}><IconDotsVertical size={16} aria-hidden /></ActionIcon>
+        <ActionIcon size="sm" aria-label={`Actions for ${host}`}>
+          <IconDotsVertical size={16} aria-hidden />
+        </ActionIcon>
       </Menu.Target>
       <Menu.Dropdown>
-        <Menu.Item className={bar.item} renderRoot={(props) => <Link {...props} to="/agents/$agentId" params={{ agentId: t.agent_id }} />}>Open {host}</Menu.Item>
+        <Menu.Item className={bar.item} renderRoot={(props) => <Link {...props} to="/agents/$agentId" params={{ agentId: t.agent_id }} />}>
+          Open {host}
+        </Menu.Item>
         {(t.commands ?? []).map((c) => (
-          <Menu.Item key={c.name} className={bar.item} data-refused={c.allowed ? undefined : true} closeMenuOnClick={c.allowed} onClick={() => c.allowed && onOrder(t, c.name as TargetOrder)}>
+          <Menu.Item
+            key={c.name}
+            className={bar.item}
+            data-refused={c.allowed ? undefined : true}
+            closeMenuOnClick={c.allowed}
+            onClick={() => c.allowed && onOrder(t, c.name as TargetOrder)}
+          >
             {words[c.name as TargetOrder]}
-            {c.allowed ? null : <span className={bar.reason}><span className="sr-only">Not possible now: </span>{c.reason}</span>}
+            {c.allowed ? null : (
+              <span className={bar.reason}>
+                <span className="sr-only">Not possible now: </span>
+                {c.reason}
+              </span>
+            )}
           </Menu.Item>
         ))}
       </Menu.Dropdown>

@@ -2,14 +2,14 @@
 import { Button } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { targetsPageQuery, TARGETS_PER_PAGE } from "~/api/board";
+import { TARGETS_PER_PAGE, targetsPageQuery } from "~/api/board";
 import type { Rollout, RolloutGrid, Target } from "~/api/types";
 import { ownReason, targetSince } from "~/util/board";
 import { targetStatesOf } from "~/util/gridText";
 import type { BoardSearch } from "~/util/rolloutSearch";
 import { closed } from "~/util/words";
-import { DataTable, type Column } from "../base/DataTable";
-import { Empty, Loading, LoadError, Section } from "../base/Page";
+import { type Column, DataTable } from "../base/DataTable";
+import { Empty, LoadError, Loading, Section } from "../base/Page";
 import { Pager } from "../base/Pager";
 import { When } from "../base/Time";
 import { TextLink } from "../TextLink";
@@ -29,17 +29,36 @@ interface Props {
 export function TargetTable({ rollout: r, grid, search, onShow }: Props) {
   const [asked, setAsked] = useState<{ target: Target; order: TargetOrder } | null>(null);
   const page = search.page ?? 1;
-  const list = useQuery(targetsPageQuery(r.id, { states: search.state && targetStatesOf(search.state), batch: search.batch, code: search.code, agent: search.host, page }));
+  const list = useQuery(
+    targetsPageQuery(r.id, { states: search.state && targetStatesOf(search.state), batch: search.batch, code: search.code, agent: search.host, page }),
+  );
   const rows = list.data?.items ?? [];
   const filtered = search.state || search.batch !== undefined || search.code || search.host !== undefined;
   const columns: Column<Target>[] = [
     { id: "host", header: "Host", width: "var(--host-column)", cell: (t) => <Host target={t} rollout={r} /> },
     { id: "batch", header: "Batch", align: "end", width: "60px", wide: true, cell: (t) => (t.batch + 1).toLocaleString() },
     { id: "state", header: "State", width: "164px", cell: (t) => <TargetBadge target={t} /> },
-    { id: "version", header: "Version", width: "136px", wide: true, cell: (t) => <span className="mono">{t.from || "none"} → {t.to}</span> },
+    {
+      id: "version",
+      header: "Version",
+      width: "136px",
+      wide: true,
+      cell: (t) => (
+        <span className="mono">
+          {t.from || "none"} → {t.to}
+        </span>
+      ),
+    },
     { id: "since", header: "Since", width: "116px", wide: true, cell: (t) => <When at={targetSince(t)} /> },
     { id: "reason", header: "Reason", wide: true, cell: (t) => <Reason target={t} rollout={r} /> },
-    { id: "actions", header: "Actions", quiet: true, align: "end", width: "44px", cell: (t) => <TargetMenu target={t} onOrder={(target, order) => setAsked({ target, order })} /> },
+    {
+      id: "actions",
+      header: "Actions",
+      quiet: true,
+      align: "end",
+      width: "44px",
+      cell: (t) => <TargetMenu target={t} onOrder={(target, order) => setAsked({ target, order })} />,
+    },
   ];
   return (
     <Section title="Hosts" plain flush aside={<TargetFilters rollout={r} grid={grid} search={search} onShow={onShow} />}>
@@ -47,12 +66,18 @@ export function TargetTable({ rollout: r, grid, search, onShow }: Props) {
       {list.isPending ? <Loading rows={6} /> : null}
       {list.data && rows.length === 0 ? (
         <Empty title={filtered ? "No host matches these filters" : "This rollout has no hosts"}>
-          {filtered ? <Button variant="default" onClick={() => onShow({ state: undefined, batch: undefined, code: undefined, host: undefined })}>Clear filters</Button> : null}
+          {filtered ? (
+            <Button variant="default" onClick={() => onShow({ state: undefined, batch: undefined, code: undefined, host: undefined })}>
+              Clear filters
+            </Button>
+          ) : null}
         </Empty>
       ) : null}
       {rows.length > 0 ? (
         <>
-          <div className={classes.targets}><DataTable label="Hosts of this rollout" columns={columns} rows={rows} rowId={(t) => t.agent_id} busy={list.isPlaceholderData} fixed={860} /></div>
+          <div className={classes.targets}>
+            <DataTable label="Hosts of this rollout" columns={columns} rows={rows} rowId={(t) => t.agent_id} busy={list.isPlaceholderData} fixed={860} />
+          </div>
           <Pager page={page} perPage={TARGETS_PER_PAGE} total={list.data?.total ?? 0} of="hosts" onPage={(p) => onShow({ page: p })} />
         </>
       ) : null}
@@ -65,8 +90,14 @@ export function TargetTable({ rollout: r, grid, search, onShow }: Props) {
 function Host({ target: t, rollout: r }: { target: Target; rollout: Rollout }) {
   return (
     <>
-      <TextLink to="/agents/$agentId" params={{ agentId: t.agent_id }} inherit title={t.hostname}>{t.hostname || t.agent_id}</TextLink>
-      {t.error ? <div className={classes.onPhone}><Reason target={t} rollout={r} /></div> : null}
+      <TextLink to="/agents/$agentId" params={{ agentId: t.agent_id }} inherit title={t.hostname}>
+        {t.hostname || t.agent_id}
+      </TextLink>
+      {t.error ? (
+        <div className={classes.onPhone}>
+          <Reason target={t} rollout={r} />
+        </div>
+      ) : null}
     </>
   );
 }
@@ -79,8 +110,18 @@ function Reason({ target: t, rollout: r }: { target: Target; rollout: Rollout })
   return (
     <span title={[head, t.error].filter(Boolean).join(": ")} className={t.state === "pending" ? classes.faint : undefined}>
       {head}
-      {t.error ? <span className={head ? classes.faint : undefined}>{head ? ": " : ""}{closed(t.error)}</span> : null}
-      {t.expires_at && t.state === "held" ? <span className={classes.faint}> Its order expires <When at={t.expires_at} />.</span> : null}
+      {t.error ? (
+        <span className={head ? classes.faint : undefined}>
+          {head ? ": " : ""}
+          {closed(t.error)}
+        </span>
+      ) : null}
+      {t.expires_at && t.state === "held" ? (
+        <span className={classes.faint}>
+          {" "}
+          Its order expires <When at={t.expires_at} />.
+        </span>
+      ) : null}
     </span>
   );
 }

@@ -19,7 +19,9 @@ export function TryAgain({ rollout: r }: { rollout: Rollout }) {
   if (againOf(r) === 0) return null;
   return (
     <>
-      <Button variant="default" onClick={() => setAsked(true)}>Try what failed again…</Button>
+      <Button variant="default" onClick={() => setAsked(true)}>
+        Try what failed again…
+      </Button>
       {asked ? <TryAgainDialog rollout={r} onClose={() => setAsked(false)} /> : null}
     </>
   );
@@ -41,12 +43,20 @@ function TryAgainDialog({ rollout: r, onClose }: { rollout: Rollout; onClose: ()
     },
   });
   return (
-    <Dialog title={`Try ${hosts} again?`} confirm="Draft the rollout" why="optional" reason={whyNotTakeOver(create.error, owner)} busy={create.isPending}
-      error={isOwned(create.error) ? null : create.error} onConfirm={(why) => create.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={`Try ${hosts} again?`}
+      confirm="Draft the rollout"
+      why="optional"
+      reason={whyNotTakeOver(create.error, owner)}
+      busy={create.isPending}
+      error={isOwned(create.error) ? null : create.error}
+      onConfirm={(why) => create.mutate(why)}
+      onClose={onClose}
+    >
       <div className={classes.dialog}>
         <span>
-          A draft gets the plan of “{r.plan.name}”, for its hosts that failed, were rolled back or could not be given the version. Those that run the
-          version by now are left out. No host changes before you have read its preview and started it.
+          A draft gets the plan of “{r.plan.name}”, for its hosts that failed, were rolled back or could not be given the version. Those that run the version by
+          now are left out. No host changes before you have read its preview and started it.
         </span>
         <TakeOver error={create.error} typed={owner} onType={setOwner} />
       </div>

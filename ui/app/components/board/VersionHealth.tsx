@@ -3,8 +3,8 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useMemo } from "react";
 import { seriesQuery } from "~/api/overview";
 import { Loading, Section } from "~/components/base/Page";
-import { againstTheRest, hasBoth } from "~/util/versionHealth";
 import { share } from "~/util/overview";
+import { againstTheRest, hasBoth } from "~/util/versionHealth";
 
 const LineChart = lazy(async () => ({ default: (await import("~/components/chart/LineChart")).LineChart }));
 
@@ -17,7 +17,14 @@ export function VersionHealth({ version }: { version: string }) {
   return (
     <Section title={`Healthy hosts: ${version} against the rest`} plain>
       <Suspense fallback={<Loading rows={4} />}>
-        <LineChart label={`Share of healthy hosts, ${version} against all others, last 24 hours`} times={data.times} lines={lines} most={100} format={percent} height={150} />
+        <LineChart
+          label={`Share of healthy hosts, ${version} against all others, last 24 hours`}
+          times={data.times}
+          lines={lines}
+          most={100}
+          format={percent}
+          height={150}
+        />
       </Suspense>
     </Section>
   );

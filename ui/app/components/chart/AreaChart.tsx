@@ -1,6 +1,6 @@
 /** Counts over time, stacked: which versions the hosts run, or how healthy they are. */
-import { useMemo, type ReactNode } from "react";
-import { compact, seconds, stacked, type ChartLine } from "~/util/series";
+import { type ReactNode, useMemo } from "react";
+import { type ChartLine, compact, seconds, stacked } from "~/util/series";
 import { PlotFrame } from "./PlotFrame";
 
 interface Props {

@@ -27,11 +27,18 @@ export function Bars({ label, items, tone = "bad" }: { label: string; items: rea
         <li key={item.key}>
           <Link {...item.link} className={classes.bar}>
             <span className={classes.label}>{item.label}</span>
-            <span className={classes.count}><span aria-hidden>{item.count.toLocaleString()}</span><span className="sr-only">{item.countText}</span></span>
+            <span className={classes.count}>
+              <span aria-hidden>{item.count.toLocaleString()}</span>
+              <span className="sr-only">{item.countText}</span>
+            </span>
             <span className={classes.track} aria-hidden>
               <span className={classes.fill} data-tone={item.tone ?? tone} style={{ width: `${Math.max(LEAST_PERCENT, (item.count * 100) / most)}%` }} />
             </span>
-            {item.hint ? <span className={classes.hint} title={item.hint}>{item.hint}</span> : null}
+            {item.hint ? (
+              <span className={classes.hint} title={item.hint}>
+                {item.hint}
+              </span>
+            ) : null}
           </Link>
         </li>
       ))}

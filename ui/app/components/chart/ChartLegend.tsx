@@ -23,11 +23,18 @@ export function ChartLegend({ lines, at, time, value, band }: Props) {
             <li key={l.key} className={classes.entry}>
               <span className={classes.swatch} data-dashed={l.dashed || undefined} style={{ color: `var(${l.color})` }} aria-hidden />
               <span>{l.label}</span>
-              <span className={classes.value} style={{ minWidth: `${widest(l.values, value)}ch` }}>{typeof now === "number" ? value(now) : "–"}</span>
+              <span className={classes.value} style={{ minWidth: `${widest(l.values, value)}ch` }}>
+                {typeof now === "number" ? value(now) : "–"}
+              </span>
             </li>
           );
         })}
-        {band ? <li className={classes.entry}><span className={classes.swatch} data-band aria-hidden /><span>{band}</span></li> : null}
+        {band ? (
+          <li className={classes.entry}>
+            <span className={classes.swatch} data-band aria-hidden />
+            <span>{band}</span>
+          </li>
+        ) : null}
       </ul>
     </figcaption>
   );

@@ -1,6 +1,6 @@
 /** Two or more lines over time, such as a canary against the other hosts, with the band that is expected. */
-import { useMemo, type ReactNode } from "react";
-import { compact, seconds, type ChartLine, type Values } from "~/util/series";
+import { type ReactNode, useMemo } from "react";
+import { type ChartLine, compact, seconds, type Values } from "~/util/series";
 import { PlotFrame } from "./PlotFrame";
 
 interface Props {
@@ -26,9 +26,18 @@ export function LineChart({ label, times, lines, band, height = 180, format, mos
   const series = [...edges, ...lines.map((l) => ({ key: l.key, stroke: l.color, width: 2, dash: l.dashed ? DASH : undefined }))];
   return (
     <PlotFrame
-      label={label} lines={lines} times={at} series={series} data={data} height={height} counts={!format} most={most}
+      label={label}
+      lines={lines}
+      times={at}
+      series={series}
+      data={data}
+      height={height}
+      counts={!format}
+      most={most}
       band={band ? { upper: 0, lower: 1, fill: BAND_COLOR, label: band.label } : undefined}
-      mark={format ?? compact} value={format ?? ((n) => n.toLocaleString())} empty={empty}
+      mark={format ?? compact}
+      value={format ?? ((n) => n.toLocaleString())}
+      empty={empty}
     />
   );
 }

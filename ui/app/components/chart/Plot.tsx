@@ -103,13 +103,28 @@ function optionsOf(node: HTMLElement, [series, band, height, counts, most]: Shap
     scales: { y: { range: (_, low, high) => (counts ? [0, high > 0 ? high * 1.06 : 1] : rangeOf(low, high, most ?? undefined)) } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 28, values: (_, marks, __, ___, step) => marks.map((m) => axisTime(m, step)) },
-      { ...axis, grid: { stroke: color("--line"), width: 1 }, space: 36, size: (_, marks) => axisWidth(marks), gap: 8, ...(counts ? { incrs: WHOLE_STEPS } : {}), values: (_, marks) => marks.map((m) => latest.current.format(m)) },
+      {
+        ...axis,
+        grid: { stroke: color("--line"), width: 1 },
+        space: 36,
+        size: (_, marks) => axisWidth(marks),
+        gap: 8,
+        ...(counts ? { incrs: WHOLE_STEPS } : {}),
+        values: (_, marks) => marks.map((m) => latest.current.format(m)),
+      },
     ],
     series: [
       {},
-      ...series.map((s): uPlot.Series => ({
-        label: s.key, stroke: color(s.stroke), fill: color(s.fill), width: s.stroke ? (s.width ?? 1) : 0, dash: s.dash, points: { show: false },
-      })),
+      ...series.map(
+        (s): uPlot.Series => ({
+          label: s.key,
+          stroke: color(s.stroke),
+          fill: color(s.fill),
+          width: s.stroke ? (s.width ?? 1) : 0,
+          dash: s.dash,
+          points: { show: false },
+        }),
+      ),
     ],
     bands: band ? [{ series: [band.upper + 1, band.lower + 1], fill: color(band.fill) }] : undefined,
     hooks: { setCursor: [(u) => latest.current.onPoint(u.cursor.idx ?? null)] },

@@ -1,10 +1,10 @@
 /** What all charts with a time axis have: the canvas, a legend with values, the keyboard, and a table behind it. */
-import { lazy, Suspense, useState, type KeyboardEvent, type ReactNode } from "react";
-import { lastSample, pointText, pointTime, type ChartLine } from "~/util/series";
+import { type KeyboardEvent, lazy, type ReactNode, Suspense, useState } from "react";
+import { type ChartLine, lastSample, pointText, pointTime } from "~/util/series";
+import classes from "./Chart.module.css";
 import { ChartLegend } from "./ChartLegend";
 import { ChartTable } from "./ChartTable";
 import type { PlotProps } from "./Plot";
-import classes from "./Chart.module.css";
 
 const Plot = lazy(() => import("./Plot"));
 
@@ -22,12 +22,19 @@ interface Props extends Pick<PlotProps, "times" | "series" | "data" | "band" | "
 export function PlotFrame({ label, lines, mark, value, empty = "There are no samples yet.", times, height, ...plot }: Props) {
   const [at, setAt] = useState<number | null>(null);
   const last = lastSample(lines);
-  if (last < 0) return <p className={classes.empty} style={{ minHeight: height }}>{empty}</p>;
+  if (last < 0)
+    return (
+      <p className={classes.empty} style={{ minHeight: height }}>
+        {empty}
+      </p>
+    );
   const shown = at !== null && at < times.length ? at : last;
   const time = pointTime(times[shown]!);
 
   const onKeyDown = (event: KeyboardEvent) => {
-    const to = { ArrowLeft: shown - 1, ArrowRight: shown + 1, PageUp: shown + 12, PageDown: shown - 12, Home: 0, End: times.length - 1, Escape: null }[event.key];
+    const to = { ArrowLeft: shown - 1, ArrowRight: shown + 1, PageUp: shown + 12, PageDown: shown - 12, Home: 0, End: times.length - 1, Escape: null }[
+      event.key
+    ];
     if (to === undefined || (to === null && at === null)) return;
     event.preventDefault();
     setAt(to === null ? null : Math.max(0, Math.min(times.length - 1, to)));

@@ -1,6 +1,6 @@
 /** The health of the hosts of each site: one thin bar a row, with what is wrong in words. */
 import { Link, type LinkProps } from "@tanstack/react-router";
-import { ribbonParts, ribbonText, ribbonTotal, type HealthCounts } from "~/util/ribbon";
+import { type HealthCounts, ribbonParts, ribbonText, ribbonTotal } from "~/util/ribbon";
 import classes from "./Ribbon.module.css";
 
 export interface RibbonRow {
@@ -15,7 +15,15 @@ export function Ribbon({ label, rows }: { label: string; rows: readonly RibbonRo
     <ul className={classes.rows} aria-label={label}>
       {rows.map((row) => (
         <li key={row.key}>
-          {row.link ? <Link {...row.link} className={classes.row} data-link><Row row={row} /></Link> : <div className={classes.row}><Row row={row} /></div>}
+          {row.link ? (
+            <Link {...row.link} className={classes.row} data-link>
+              <Row row={row} />
+            </Link>
+          ) : (
+            <div className={classes.row}>
+              <Row row={row} />
+            </div>
+          )}
         </li>
       ))}
     </ul>
@@ -26,10 +34,18 @@ function Row({ row }: { row: RibbonRow }) {
   return (
     <>
       <span className={classes.label}>{row.label}</span>
-      <span className={classes.total}>{ribbonTotal(row.counts).toLocaleString()}<span className="sr-only"> hosts</span></span>
+      <span className={classes.total}>
+        {ribbonTotal(row.counts).toLocaleString()}
+        <span className="sr-only"> hosts</span>
+      </span>
       <span className={classes.bar} aria-hidden>
         {ribbonParts(row.counts).map((p) => (
-          <span key={p.health} className={classes.part} data-hatched={p.hatched || undefined} style={{ flexGrow: p.count, backgroundColor: `var(${p.color})` }} />
+          <span
+            key={p.health}
+            className={classes.part}
+            data-hatched={p.hatched || undefined}
+            style={{ flexGrow: p.count, backgroundColor: `var(${p.color})` }}
+          />
         ))}
       </span>
       <span className={classes.words}>{ribbonText(row.counts)}</span>

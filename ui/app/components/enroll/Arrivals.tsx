@@ -20,9 +20,20 @@ export function Arrivals({ policyId }: { policyId: string }) {
   const total = arrived.data?.total ?? 0;
   return (
     <div className={classes.arrivals} role="status" aria-live="polite">
-      {total === 0 ? <Badge tone="move">Waiting for the first host</Badge> : <Badge tone="ok" strong>{plural(total, "host")} {total === 1 ? "has" : "have"} arrived</Badge>}
+      {total === 0 ? (
+        <Badge tone="move">Waiting for the first host</Badge>
+      ) : (
+        <Badge tone="ok" strong>
+          {plural(total, "host")} {total === 1 ? "has" : "have"} arrived
+        </Badge>
+      )}
       {items.map((a) => (
-        <span key={a.id}><TextLink to="/agents/$agentId" params={{ agentId: a.id }} inherit underline="always">{hostOf(a)}</TextLink> <Ago at={a.enrolled_at} /></span>
+        <span key={a.id}>
+          <TextLink to="/agents/$agentId" params={{ agentId: a.id }} inherit underline="always">
+            {hostOf(a)}
+          </TextLink>{" "}
+          <Ago at={a.enrolled_at} />
+        </span>
       ))}
       {total === 0 ? <span className={classes.hint}>It appears here within seconds.</span> : null}
     </div>

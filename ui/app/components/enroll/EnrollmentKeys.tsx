@@ -4,17 +4,17 @@ import { useState } from "react";
 import { enrollmentKeyPageQuery, KEYS_PER_PAGE } from "~/api/accessKeys";
 import type { EnrollmentKey } from "~/api/types";
 import { Badge } from "~/components/base/Badge";
-import { DataTable, type Column } from "~/components/base/DataTable";
-import { Empty, Loading, LoadError } from "~/components/base/Page";
+import { type Column, DataTable } from "~/components/base/DataTable";
+import { Empty, LoadError, Loading } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
 import { RowButton } from "~/components/base/RowButton";
 import { When } from "~/components/base/Time";
 import { CopyBlock, CopyIcon } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
+import classes from "~/pages/Admin.module.css";
 import { keyLabel } from "~/util/enroll";
 import { keyState } from "~/util/keyState";
-import classes from "~/pages/Admin.module.css";
 import { RevokeEnrollmentKeyDialog } from "./EnrollmentKeyDialogs";
 
 interface Props {
@@ -31,17 +31,50 @@ export function EnrollmentKeys({ page, onPage, policyName, onShow }: Props) {
   const [revoking, setRevoking] = useState<EnrollmentKey | null>(null);
   const columns: Column<EnrollmentKey>[] = [
     { id: "name", header: "Key", cell: (k) => <strong>{keyLabel(k)}</strong> },
-    { id: "policy", header: "Policy", wide: true, cell: (k) => <TextLink to="/policies/$policyId" params={{ policyId: k.policy_id }} inherit underline="hover">{policyName(k.policy_id)}</TextLink> },
+    {
+      id: "policy",
+      header: "Policy",
+      wide: true,
+      cell: (k) => (
+        <TextLink to="/policies/$policyId" params={{ policyId: k.policy_id }} inherit underline="hover">
+          {policyName(k.policy_id)}
+        </TextLink>
+      ),
+    },
     { id: "state", header: "State", nowrap: true, cell: (k) => <KeyBadge item={k} now={now} /> },
     { id: "created", header: "Created", nowrap: true, wide: true, cell: (k) => <When at={k.created_at} /> },
     { id: "expires", header: "Expires", nowrap: true, wide: true, cell: (k) => <When at={k.expire_at} never="never" /> },
-    { id: "id", header: "Id", nowrap: true, wide: true, cell: (k) => <span className={classes.copy}><span className="mono" title={k.id}>{k.id.slice(0, 8)}…</span><CopyIcon text={k.id} label={`Copy the id of ${keyLabel(k)}`} /></span> },
     {
-      id: "act", header: "Actions", quiet: true, align: "end",
+      id: "id",
+      header: "Id",
+      nowrap: true,
+      wide: true,
+      cell: (k) => (
+        <span className={classes.copy}>
+          <span className="mono" title={k.id}>
+            {k.id.slice(0, 8)}…
+          </span>
+          <CopyIcon text={k.id} label={`Copy the id of ${keyLabel(k)}`} />
+        </span>
+      ),
+    },
+    {
+      id: "act",
+      header: "Actions",
+      quiet: true,
+      align: "end",
       cell: (k) => (
         <span className={classes.actions}>
-          {k.api_key && keyState(k, now).word === "Active" ? <RowButton label={`Show the command of ${keyLabel(k)}`} onClick={() => onShow(k)}>Show command</RowButton> : null}
-          {k.active ? <RowButton danger label={`Revoke ${keyLabel(k)}`} onClick={() => setRevoking(k)}>Revoke…</RowButton> : null}
+          {k.api_key && keyState(k, now).word === "Active" ? (
+            <RowButton label={`Show the command of ${keyLabel(k)}`} onClick={() => onShow(k)}>
+              Show command
+            </RowButton>
+          ) : null}
+          {k.active ? (
+            <RowButton danger label={`Revoke ${keyLabel(k)}`} onClick={() => setRevoking(k)}>
+              Revoke…
+            </RowButton>
+          ) : null}
         </span>
       ),
     },
@@ -50,7 +83,11 @@ export function EnrollmentKeys({ page, onPage, policyName, onShow }: Props) {
     <>
       {list.isError ? <LoadError what="The enrolment keys" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Loading rows={3} /> : null}
-      {list.data?.total === 0 ? <Empty title="There is no enrolment key"><CopyBlock label="Command that creates a key" text="muster keys create --policy default --expires 24h" /></Empty> : null}
+      {list.data?.total === 0 ? (
+        <Empty title="There is no enrolment key">
+          <CopyBlock label="Command that creates a key" text="muster keys create --policy default --expires 24h" />
+        </Empty>
+      ) : null}
       {list.data && list.data.total > 0 ? (
         <>
           <DataTable label="Enrolment keys" columns={columns} rows={list.data.items} rowId={(k) => k.id} busy={list.isPlaceholderData} />

@@ -13,7 +13,12 @@ export function DiffView({ before, after, label }: { before: string; after: stri
       {hunks.map((lines, h) => (
         <Fragment key={h}>
           {h > 0 ? <span data-kind="gap">⋯</span> : null}
-          {lines.map((l, i) => <span key={i} data-kind={l.kind}>{signs[l.kind]} {l.text}{"\n"}</span>)}
+          {lines.map((l, i) => (
+            <span key={i} data-kind={l.kind}>
+              {signs[l.kind]} {l.text}
+              {"\n"}
+            </span>
+          ))}
         </Fragment>
       ))}
     </pre>

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { fleetCommandsQuery } from "~/api/queries";
 import type { Fleet } from "~/api/types";
-import { fleetCommandLabel, fleetMenu, type FleetCommand } from "~/util/fleet";
+import { type FleetCommand, fleetCommandLabel, fleetMenu } from "~/util/fleet";
 import { CommandBar } from "../base/CommandBar";
 import { FleetDialog } from "./FleetDialog";
 
@@ -15,8 +15,20 @@ export function FleetControls({ fleet: f, onEdit }: { fleet: Fleet; onEdit: () =
   const command = commands.find((c) => c.name === asked);
   return (
     <>
-      <CommandBar commands={fleetMenu(commands)} words={fleetCommandLabel} onCommand={(c) => (c.name === "edit" ? onEdit() : setAsked(c.name as FleetCommand))} shown={["edit"]} />
-      {asked && command ? <FleetDialog fleet={f} command={command} onClose={() => setAsked(null)} onDone={() => (asked === "delete" ? void navigate({ to: "/fleets" }) : undefined)} /> : null}
+      <CommandBar
+        commands={fleetMenu(commands)}
+        words={fleetCommandLabel}
+        onCommand={(c) => (c.name === "edit" ? onEdit() : setAsked(c.name as FleetCommand))}
+        shown={["edit"]}
+      />
+      {asked && command ? (
+        <FleetDialog
+          fleet={f}
+          command={command}
+          onClose={() => setAsked(null)}
+          onDone={() => (asked === "delete" ? void navigate({ to: "/fleets" }) : undefined)}
+        />
+      ) : null}
     </>
   );
 }

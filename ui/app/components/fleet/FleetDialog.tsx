@@ -4,7 +4,7 @@ import { useState } from "react";
 import { changeSpec, deleteFleet, resumeFleet } from "~/api/fleets";
 import { keys } from "~/api/queries";
 import type { Command, Fleet } from "~/api/types";
-import { fleetCommandText, managedBy, type FleetCommand } from "~/util/fleet";
+import { type FleetCommand, fleetCommandText, managedBy } from "~/util/fleet";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
 import { useToast } from "../Toasts";
@@ -67,7 +67,9 @@ export function FleetDialog({ fleet: f, command: { name: given, allowed, reason 
     >
       <Stack gap="sm">
         <span>{text.text}</span>
-        {tool && command !== "resume" ? <Callout kind="warning">{tool} manages this fleet and will undo what is changed here. Change it in its repository instead.</Callout> : null}
+        {tool && command !== "resume" ? (
+          <Callout kind="warning">{tool} manages this fleet and will undo what is changed here. Change it in its repository instead.</Callout>
+        ) : null}
       </Stack>
     </Dialog>
   );

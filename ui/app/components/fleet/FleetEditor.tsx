@@ -1,7 +1,7 @@
 import { Button, Stack, Textarea } from "@mantine/core";
-import { useMutation } from "@tanstack/react-query";
 import { IconEye } from "@tabler/icons-react";
-import { useMemo, useState, type ReactNode } from "react";
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useMemo, useState } from "react";
 import { ApiError } from "~/api/client";
 import { ChangedMeanwhile, diffFleet } from "~/api/fleets";
 import type { Fleet } from "~/api/types";
@@ -11,11 +11,11 @@ import { whyNotReady } from "~/util/planPreview";
 import { sentence } from "~/util/words";
 import { Loading } from "../base/Page";
 import { Callout } from "../Callout";
-import { ReasonButton } from "../ReasonButton";
 import { YamlEditor } from "../plan/YamlEditor";
+import { ReasonButton } from "../ReasonButton";
 import { DiffView } from "./DiffView";
-import { FleetReview } from "./FleetReview";
 import classes from "./Fleet.module.css";
+import { FleetReview } from "./FleetReview";
 
 interface Props {
   /** The fleet that is changed; undefined: a new one. */
@@ -54,39 +54,93 @@ export function FleetEditor({ base, text: initial, save: store, onSaved, onRebas
   return (
     <div className={classes.editing}>
       <section aria-label="Fleet">
-        <div className={classes.editorBody}><YamlEditor what="fleet" text={text} faults={faults} onChange={setTyped} /></div>
+        <div className={classes.editorBody}>
+          <YamlEditor what="fleet" text={text} faults={faults} onChange={setTyped} />
+        </div>
         <div className={classes.actions}>
-          <ReasonButton leftSection={<IconEye size={16} aria-hidden />} variant={review.data && !old ? "default" : "filled"} reason={wrong} loading={review.isPending} onClick={() => review.mutate(text)}>
+          <ReasonButton
+            leftSection={<IconEye size={16} aria-hidden />}
+            variant={review.data && !old ? "default" : "filled"}
+            reason={wrong}
+            loading={review.isPending}
+            onClick={() => review.mutate(text)}
+          >
             {review.data ? "Review again" : "Review changes"}
           </ReasonButton>
-          {onCancel ? <Button variant="default" onClick={onCancel}>Cancel</Button> : null}
-          {!base && typed !== null && typed !== initial ? <Button variant="subtle" color="gray" onClick={() => setTyped(null)}>Reset to the example</Button> : null}
+          {onCancel ? (
+            <Button variant="default" onClick={onCancel}>
+              Cancel
+            </Button>
+          ) : null}
+          {!base && typed !== null && typed !== initial ? (
+            <Button variant="subtle" color="gray" onClick={() => setTyped(null)}>
+              Reset to the example
+            </Button>
+          ) : null}
         </div>
-        <div className={classes.sub}>Comments are not stored. The same text works on the command line: <span className="mono">muster apply -f fleet.yaml</span></div>
+        <div className={classes.sub}>
+          Comments are not stored. The same text works on the command line: <span className="mono">muster apply -f fleet.yaml</span>
+        </div>
       </section>
       <section aria-label="Review" className={classes.stack}>
-        {refused && atFields.length === 0 && !changed ? <Callout kind="error" title="The server refused the fleet">{refused instanceof Error ? sentence(refused.message) : null}</Callout> : null}
+        {refused && atFields.length === 0 && !changed ? (
+          <Callout kind="error" title="The server refused the fleet">
+            {refused instanceof Error ? sentence(refused.message) : null}
+          </Callout>
+        ) : null}
         {changed ? (
           <div>
             <Callout kind="error" title="Somebody else has changed this fleet since you opened it. Nothing was saved.">
               <Stack gap="xs" align="flex-start">
-                <span>{changed.metadata.uid === base?.metadata.uid ? "This is what they changed:" : "It was deleted, and another one was created with its name. This is how the new one differs:"}</span>
+                <span>
+                  {changed.metadata.uid === base?.metadata.uid
+                    ? "This is what they changed:"
+                    : "It was deleted, and another one was created with its name. This is how the new one differs:"}
+                </span>
                 <DiffView before={base ? fleetText(base) : ""} after={fleetText(changed)} label="What somebody else changed" />
                 <span>If you continue, put what they changed into your text, or the review shows it as removed.</span>
-                <Button size="xs" variant="default" onClick={() => { setTyped(text); save.reset(); review.reset(); onRebase?.(changed); }}>Keep my text and review it again</Button>
+                <Button
+                  size="xs"
+                  variant="default"
+                  onClick={() => {
+                    setTyped(text);
+                    save.reset();
+                    review.reset();
+                    onRebase?.(changed);
+                  }}
+                >
+                  Keep my text and review it again
+                </Button>
               </Stack>
             </Callout>
           </div>
         ) : null}
-        {old ? <div><Callout kind="info">The text was changed after this review. Review again to see what saving would do now.</Callout></div> : null}
+        {old ? (
+          <div>
+            <Callout kind="info">The text was changed after this review. Review again to see what saving would do now.</Callout>
+          </div>
+        ) : null}
         {review.isPending && !review.data ? <Loading rows={4} /> : null}
         {review.data && !changed ? (
           <Stack gap="md" data-old={old || undefined}>
             <FleetReview diff={review.data.diff} />
             {old || same ? null : (
               <Stack gap="xs" align="stretch">
-                <Textarea label="Reason (optional)" description="The history keeps it." autosize minRows={2} maxRows={6} maxLength={1000} value={why} onChange={(e) => setWhy(e.currentTarget.value)} />
-                <div><ReasonButton reason={wrong} loading={save.isPending} onClick={() => save.mutate(text)}>{startsNow(review.data.diff) ? `${verb} fleet and start its rollout` : `${verb} fleet`}</ReasonButton></div>
+                <Textarea
+                  label="Reason (optional)"
+                  description="The history keeps it."
+                  autosize
+                  minRows={2}
+                  maxRows={6}
+                  maxLength={1000}
+                  value={why}
+                  onChange={(e) => setWhy(e.currentTarget.value)}
+                />
+                <div>
+                  <ReasonButton reason={wrong} loading={save.isPending} onClick={() => save.mutate(text)}>
+                    {startsNow(review.data.diff) ? `${verb} fleet and start its rollout` : `${verb} fleet`}
+                  </ReasonButton>
+                </div>
               </Stack>
             )}
           </Stack>

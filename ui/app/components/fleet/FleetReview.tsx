@@ -4,7 +4,7 @@ import { startsText, tookText } from "~/util/fleet";
 import { fleetText } from "~/util/fleetYaml";
 import { shortHash } from "~/util/preview";
 import { plural, sentence } from "~/util/words";
-import { DataTable, type Column } from "../base/DataTable";
+import { type Column, DataTable } from "../base/DataTable";
 import { Empty, Section } from "../base/Page";
 import { Callout } from "../Callout";
 import { DiffView } from "./DiffView";
@@ -23,13 +23,29 @@ export function FleetReview({ diff: d }: { diff: FleetDiff }) {
         <div>{starts.text}</div>
         {d.waitsFor ? <div>It waits: {sentence(d.waitsFor)}</div> : null}
         <div className={classes.hashes}>
-          Hash {d.hashBefore ? <span className="mono" title={d.hashBefore}>{shortHash(d.hashBefore)}…</span> : null}
-          {d.hashBefore === d.hashAfter ? "stays" : (
-            <>{d.hashBefore ? <IconArrowRight size={14} aria-label="becomes" /> : null}<span className="mono" title={d.hashAfter}>{shortHash(d.hashAfter)}…</span></>
+          Hash{" "}
+          {d.hashBefore ? (
+            <span className="mono" title={d.hashBefore}>
+              {shortHash(d.hashBefore)}…
+            </span>
+          ) : null}
+          {d.hashBefore === d.hashAfter ? (
+            "stays"
+          ) : (
+            <>
+              {d.hashBefore ? <IconArrowRight size={14} aria-label="becomes" /> : null}
+              <span className="mono" title={d.hashAfter}>
+                {shortHash(d.hashAfter)}…
+              </span>
+            </>
           )}
         </div>
       </Callout>
-      {d.previews.length > 0 ? <Section title="Its rollouts, in this order" plain><DataTable label="Preview of each part" columns={columns} rows={d.previews} rowId={(p) => p.part} /></Section> : null}
+      {d.previews.length > 0 ? (
+        <Section title="Its rollouts, in this order" plain>
+          <DataTable label="Preview of each part" columns={columns} rows={d.previews} rowId={(p) => p.part} />
+        </Section>
+      ) : null}
     </div>
   );
 }

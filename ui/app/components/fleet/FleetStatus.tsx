@@ -3,12 +3,12 @@ import { CONDITION_TYPES, conditionOf, partsOf } from "~/util/fleet";
 import { percent } from "~/util/rolloutCounts";
 import { plural, sentence } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
-import { DataTable, type Column } from "../base/DataTable";
+import { type Column, DataTable } from "../base/DataTable";
 import { Empty, Section } from "../base/Page";
 import { When } from "../base/Time";
 import { TextLink } from "../TextLink";
-import { StatusOf } from "./FleetBadges";
 import classes from "./Fleet.module.css";
+import { StatusOf } from "./FleetBadges";
 
 const columns: Column<FleetCondition>[] = [
   { id: "type", header: "Condition", cell: (c) => <b>{c.type}</b> },
@@ -22,7 +22,11 @@ export function Conditions({ fleet: f }: { fleet: Fleet }) {
   const all = CONDITION_TYPES.flatMap((t) => conditionOf(f, t) ?? []);
   return (
     <Section title="Conditions" plain>
-      {all.length === 0 ? <Empty title="None yet">The server sets them once it has looked at the fleet.</Empty> : <DataTable label="Conditions" columns={columns} rows={all} rowId={(c) => c.type} />}
+      {all.length === 0 ? (
+        <Empty title="None yet">The server sets them once it has looked at the fleet.</Empty>
+      ) : (
+        <DataTable label="Conditions" columns={columns} rows={all} rowId={(c) => c.type} />
+      )}
     </Section>
   );
 }
@@ -34,12 +38,26 @@ export function Versions({ fleet: f }: { fleet: Fleet }) {
       {partsOf(f).map((p) => (
         <div key={p.part} className={classes.part}>
           <div className={classes.partHead}>
-            <span><b>{p.part}</b> to <span className="mono">{p.wants}</span></span>
-            {p.there !== undefined && p.agents > 0 ? <span>{p.there.toLocaleString()} of {p.agents.toLocaleString()} run it, {percent(Math.floor((p.there * 1000) / p.agents) / 10)}</span> : null}
+            <span>
+              <b>{p.part}</b> to <span className="mono">{p.wants}</span>
+            </span>
+            {p.there !== undefined && p.agents > 0 ? (
+              <span>
+                {p.there.toLocaleString()} of {p.agents.toLocaleString()} run it, {percent(Math.floor((p.there * 1000) / p.agents) / 10)}
+              </span>
+            ) : null}
           </div>
-          {p.there !== undefined && p.agents > 0 ? <div className={classes.bar} aria-hidden><span style={{ width: `${(100 * p.there) / p.agents}%` }} /></div> : null}
+          {p.there !== undefined && p.agents > 0 ? (
+            <div className={classes.bar} aria-hidden>
+              <span style={{ width: `${(100 * p.there) / p.agents}%` }} />
+            </div>
+          ) : null}
           <ul className={classes.versions} aria-label={`Versions of ${p.part}`}>
-            {p.versions.map((v) => <li key={v.version}><b className="mono">{v.version || "not installed"}</b> on {plural(v.agents, "host")}</li>)}
+            {p.versions.map((v) => (
+              <li key={v.version}>
+                <b className="mono">{v.version || "not installed"}</b> on {plural(v.agents, "host")}
+              </li>
+            ))}
             {p.versions.length === 0 ? <li>not counted yet</li> : null}
           </ul>
         </div>
@@ -51,15 +69,32 @@ export function Versions({ fleet: f }: { fleet: Fleet }) {
 /** The rollout that brings the fleet to its spec. */
 export function LastRollout({ fleet: f }: { fleet: Fleet }) {
   const r = f.status?.rollout;
-  if (!r) return <Section title="Rollout" plain><span className={classes.sub}>None has been started for it yet.</span></Section>;
+  if (!r)
+    return (
+      <Section title="Rollout" plain>
+        <span className={classes.sub}>None has been started for it yet.</span>
+      </Section>
+    );
   return (
     <Section title="Rollout" plain>
       <div className={classes.badges}>
         <RolloutBadge rollout={{ state: r.state }} />
-        <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="sm" underline="always">{r.component || "Agents"}{r.version ? <> to <span className="mono">{r.version}</span></> : null}</TextLink>
+        <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="sm" underline="always">
+          {r.component || "Agents"}
+          {r.version ? (
+            <>
+              {" "}
+              to <span className="mono">{r.version}</span>
+            </>
+          ) : null}
+        </TextLink>
       </div>
       {r.waiting ? <div className={classes.waits}>{sentence(r.waiting)}</div> : null}
-      {r.number ? <div className={classes.sub}>Number {r.number} after the first: it brings hosts that joined later, came back or ran something else to the same hash.</div> : null}
+      {r.number ? (
+        <div className={classes.sub}>
+          Number {r.number} after the first: it brings hosts that joined later, came back or ran something else to the same hash.
+        </div>
+      ) : null}
     </Section>
   );
 }

@@ -3,7 +3,7 @@ import { fleetHistoryQuery, HISTORY_SHOWN } from "~/api/queries";
 import { shortHash } from "~/util/preview";
 import { closed } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
-import { Empty, Loading, LoadError, Section } from "../base/Page";
+import { Empty, LoadError, Loading, Section } from "../base/Page";
 import { When } from "../base/Time";
 import { TextLink } from "../TextLink";
 import classes from "./Fleet.module.css";
@@ -21,22 +21,42 @@ export function FleetTrail({ name }: { name: string }) {
         <ol className={classes.trail} tabIndex={0} aria-label="History, newest first">
           {items.map((c, i) => (
             <li key={`${c.at} ${i}`}>
-              <div className={classes.trailHead}><span>{closed(c.text)}</span><When at={c.at} /></div>
+              <div className={classes.trailHead}>
+                <span>{closed(c.text)}</span>
+                <When at={c.at} />
+              </div>
               <div className={classes.sub}>
-                {c.text.startsWith(c.by) ? null : <>{c.by} · </>}generation {c.generation ?? 0}{c.hash ? <> · hash <span className="mono" title={c.hash}>{shortHash(c.hash)}…</span></> : null}
+                {c.text.startsWith(c.by) ? null : <>{c.by} · </>}generation {c.generation ?? 0}
+                {c.hash ? (
+                  <>
+                    {" "}
+                    · hash{" "}
+                    <span className="mono" title={c.hash}>
+                      {shortHash(c.hash)}…
+                    </span>
+                  </>
+                ) : null}
               </div>
               {c.changed.some((path) => !c.text.includes(path)) ? <div className={`mono ${classes.sub}`}>{c.changed.join(", ")}</div> : null}
               {c.why ? <div className={classes.quote}>{c.why}</div> : null}
               {c.rollouts.length > 0 ? (
                 <div className={classes.badges}>
-                  {c.rollouts.map((r) => <TextLink key={r.id} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="xs" aria-label={`Rollout ${r.id}`}><RolloutBadge rollout={{ state: r.state }} /></TextLink>)}
+                  {c.rollouts.map((r) => (
+                    <TextLink key={r.id} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} size="xs" aria-label={`Rollout ${r.id}`}>
+                      <RolloutBadge rollout={{ state: r.state }} />
+                    </TextLink>
+                  ))}
                 </div>
               ) : null}
             </li>
           ))}
         </ol>
       ) : null}
-      {list.data && list.data.total > HISTORY_SHOWN ? <div className={classes.sub}>The newest {HISTORY_SHOWN} of {list.data.total.toLocaleString()} changes.</div> : null}
+      {list.data && list.data.total > HISTORY_SHOWN ? (
+        <div className={classes.sub}>
+          The newest {HISTORY_SHOWN} of {list.data.total.toLocaleString()} changes.
+        </div>
+      ) : null}
     </Section>
   );
 }

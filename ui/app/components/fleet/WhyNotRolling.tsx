@@ -20,8 +20,22 @@ export function WhyNotRolling({ fleet: f }: { fleet: Fleet }) {
             <div>{o.text}</div>
             <div className={classes.next}>
               {o.next}
-              {o.to === "rollout" && rollout ? <> <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: rollout }} inherit underline="always">Show the rollout</TextLink></> : null}
-              {o.to === "servers" ? <> <TextLink to="/servers" inherit underline="always">Show the servers</TextLink></> : null}
+              {o.to === "rollout" && rollout ? (
+                <>
+                  {" "}
+                  <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: rollout }} inherit underline="always">
+                    Show the rollout
+                  </TextLink>
+                </>
+              ) : null}
+              {o.to === "servers" ? (
+                <>
+                  {" "}
+                  <TextLink to="/servers" inherit underline="always">
+                    Show the servers
+                  </TextLink>
+                </>
+              ) : null}
             </div>
           </li>
         ))}

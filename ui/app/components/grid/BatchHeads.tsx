@@ -1,6 +1,6 @@
-import { useState, type KeyboardEvent } from "react";
+import { type KeyboardEvent, useState } from "react";
 import type { GridColumn } from "~/util/gridLayout";
-import { batchName, headKind, type BatchNames } from "~/util/gridText";
+import { type BatchNames, batchName, headKind } from "~/util/gridText";
 import classes from "./HostGrid.module.css";
 
 interface Props {

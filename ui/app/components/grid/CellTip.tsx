@@ -1,4 +1,4 @@
-import { originOf, type GridLayout } from "~/util/gridLayout";
+import { type GridLayout, originOf } from "~/util/gridLayout";
 import type { CellText } from "~/util/gridText";
 import { GridSwatch } from "./GridSwatch";
 import classes from "./HostGrid.module.css";
@@ -10,7 +10,9 @@ export function CellTip({ text, layout, cell }: { text: CellText; layout: GridLa
   return (
     <div className={classes.tip} data-side={right ? "right" : "left"} aria-hidden style={{ left: right ? x : x + layout.cell, top: y + layout.cell / 2 }}>
       <strong className="mono">{text.title}</strong>
-      <span className={classes.tipState}><GridSwatch group={text.group} /> {text.word}</span>
+      <span className={classes.tipState}>
+        <GridSwatch group={text.group} /> {text.word}
+      </span>
       <span className={classes.tipBatch}>{text.batch}</span>
     </div>
   );

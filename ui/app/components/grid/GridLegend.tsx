@@ -1,7 +1,7 @@
-import { GRID_GROUPS, groupLook, type GridGroup } from "~/util/gridClass";
+import { GRID_GROUPS, type GridGroup, groupLook } from "~/util/gridClass";
 import { toggled } from "~/util/gridText";
-import { GridSwatch } from "./GridSwatch";
 import classes from "./GridLegend.module.css";
+import { GridSwatch } from "./GridSwatch";
 
 interface Props {
   counts: Record<GridGroup, number>;
@@ -28,10 +28,16 @@ export function GridLegend({ counts, shown, onShow }: Props) {
           <GridSwatch group={group} />
           <span>{groupLook[group].label}</span>
           {/* As wide as the largest count: a count that changes moves nothing beside it. */}
-          <span className={classes.count} style={{ minWidth: `${digits}ch` }}>{counts[group].toLocaleString()}</span>
+          <span className={classes.count} style={{ minWidth: `${digits}ch` }}>
+            {counts[group].toLocaleString()}
+          </span>
         </button>
       ))}
-      {shown.length > 0 && onShow ? <button type="button" className={classes.all} onClick={() => onShow([])}>Show all hosts</button> : null}
+      {shown.length > 0 && onShow ? (
+        <button type="button" className={classes.all} onClick={() => onShow([])}>
+          Show all hosts
+        </button>
+      ) : null}
     </div>
   );
 }

@@ -13,12 +13,24 @@ beforeEach(async () => {
   vi.stubGlobal("IS_REACT_ACT_ENVIRONMENT", true);
   Object.defineProperty(document, "fonts", { value: new EventTarget(), configurable: true }); // happy-dom has none
   root = createRoot(document.body.appendChild(document.createElement("div")));
-  await act(async () => root.render(
-    <MantineProvider env="test">
-      <HostGrid batches={[0, 0, 1]} states={["succeeded", "failed", "upgrading"]} progress={["committed", "failed", "downloading"]} hostnames={["web-1", "web-2", "web-3"]}
-        agentIds={["a1", "a2", "a3"]} onPick={onPick} onPickBatch={onPickBatch} onShow={onShow} shown={["failed"]} batchNames={{ 0: "Canary" }} />
-    </MantineProvider>,
-  ));
+  await act(async () =>
+    root.render(
+      <MantineProvider env="test">
+        <HostGrid
+          batches={[0, 0, 1]}
+          states={["succeeded", "failed", "upgrading"]}
+          progress={["committed", "failed", "downloading"]}
+          hostnames={["web-1", "web-2", "web-3"]}
+          agentIds={["a1", "a2", "a3"]}
+          onPick={onPick}
+          onPickBatch={onPickBatch}
+          onShow={onShow}
+          shown={["failed"]}
+          batchNames={{ 0: "Canary" }}
+        />
+      </MantineProvider>,
+    ),
+  );
 });
 
 afterEach(async () => {

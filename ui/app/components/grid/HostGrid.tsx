@@ -1,17 +1,17 @@
 /** The hosts of a rollout: one cell a host, one column a batch, in the colour and shape of its state. */
 import { useElementSize, useMergedRef } from "@mantine/hooks";
-import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent } from "react";
+import { type KeyboardEvent, type MouseEvent, useEffect, useId, useMemo, useRef, useState } from "react";
 import { useScheme } from "~/hooks/useScheme";
 import { colorsOf } from "~/util/canvasColor";
 import { cellCodes, codesOf, countCodes, GRID_GROUPS, type GridGroup } from "~/util/gridClass";
-import { cellAt, cellOf, layOut, moved, originOf, type GridLayout } from "~/util/gridLayout";
-import { batchText, binNote, cellText, representative, type BatchNames } from "~/util/gridText";
+import { cellAt, cellOf, type GridLayout, layOut, moved, originOf } from "~/util/gridLayout";
+import { type BatchNames, batchText, binNote, cellText, representative } from "~/util/gridText";
 import { plural } from "~/util/words";
 import { BatchHeads } from "./BatchHeads";
 import { CellTip } from "./CellTip";
 import { GridLegend } from "./GridLegend";
 import classes from "./HostGrid.module.css";
-import { GRID_COLORS, lookOf, paint, pictureOf, sheetOf, type Sheet } from "./paint";
+import { GRID_COLORS, lookOf, paint, pictureOf, type Sheet, sheetOf } from "./paint";
 
 interface Props {
   batches: readonly number[];
@@ -115,8 +115,12 @@ export function HostGrid({ batches, states, progress, hostnames, agentIds, onPic
           {tip ? <CellTip text={tip} layout={layout} cell={tipCell} /> : null}
         </div>
       </div>
-      <p id={helpId} className="sr-only">The arrow keys move between hosts, Page Up and Page Down between batches. Enter opens the host.</p>
-      <p className="sr-only" role="status">{announced ? `${announced.title}: ${announced.word}. ${announced.batch}.` : ""}</p>
+      <p id={helpId} className="sr-only">
+        The arrow keys move between hosts, Page Up and Page Down between batches. Enter opens the host.
+      </p>
+      <p className="sr-only" role="status">
+        {announced ? `${announced.title}: ${announced.word}. ${announced.batch}.` : ""}
+      </p>
       {binNote(layout) ? <p className={classes.note}>{binNote(layout)}</p> : null}
     </div>
   );
@@ -126,7 +130,9 @@ export function HostGrid({ batches, states, progress, hostnames, agentIds, onPic
 function Frame({ layout, cell, kind }: { layout: GridLayout; cell: number; kind: "picked" | "pointed" }) {
   if (cell < 0 || cell >= layout.cells) return null;
   const { x, y } = originOf(layout, cell);
-  return <span className={classes.frame} data-kind={kind} aria-hidden style={{ width: layout.cell, height: layout.cell, transform: `translate(${x}px, ${y}px)` }} />;
+  return (
+    <span className={classes.frame} data-kind={kind} aria-hidden style={{ width: layout.cell, height: layout.cell, transform: `translate(${x}px, ${y}px)` }} />
+  );
 }
 
 function useLooks(layout: GridLayout, codes: Uint8Array, shown: readonly GridGroup[]): Uint8Array {

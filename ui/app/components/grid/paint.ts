@@ -1,10 +1,22 @@
 /** Paints the cells of a grid: each look is drawn once, and its pixels are copied to its cells. */
-import { GRID_GROUPS, groupLook, type GridMark } from "~/util/gridClass";
+import { GRID_GROUPS, type GridMark, groupLook } from "~/util/gridClass";
 import type { GridLayout } from "~/util/gridLayout";
 
 /** The variables of the theme that the grid is painted with. */
 export const GRID_COLORS = [
-  "--surface", "--sunken", "--line", "--line-strong", "--ok-fill", "--move-fill", "--watch-fill", "--wait-fill", "--bad-fill", "--bad-soft", "--away-fill", "--away", "--faint",
+  "--surface",
+  "--sunken",
+  "--line",
+  "--line-strong",
+  "--ok-fill",
+  "--move-fill",
+  "--watch-fill",
+  "--wait-fill",
+  "--bad-fill",
+  "--bad-soft",
+  "--away-fill",
+  "--away",
+  "--faint",
 ] as const;
 type Colors = Record<(typeof GRID_COLORS)[number], string>;
 
@@ -89,7 +101,10 @@ function drawLook(context: CanvasRenderingContext2D, { mark, fill, side, pitch, 
         break;
       }
       context.beginPath();
-      for (const [from, to] of [[0.26, 0.74], [0.74, 0.26]] as const) {
+      for (const [from, to] of [
+        [0.26, 0.74],
+        [0.74, 0.26],
+      ] as const) {
         context.moveTo(side * 0.26, side * from);
         context.lineTo(side * 0.74, side * to);
       }

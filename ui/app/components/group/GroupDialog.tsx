@@ -4,7 +4,7 @@ import { useState } from "react";
 import { groupCommand } from "~/api/groups";
 import { keys } from "~/api/queries";
 import type { Command, GroupStatus } from "~/api/types";
-import { groupCommandText, memberLabel, skippable, type GroupCommand } from "~/util/group";
+import { type GroupCommand, groupCommandText, memberLabel, skippable } from "~/util/group";
 import { sentence } from "~/util/words";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
@@ -62,7 +62,13 @@ export function GroupDialog({ group: g, command, hash, typed, onDone, onClose }:
         <span>{text.text}</span>
         {now.warning ? <Callout kind="warning">{sentence(now.warning)}</Callout> : null}
         {what === "skip" && member ? (
-          <Select label="Member" data={members.map((m) => ({ value: m.name, label: `${m.name}: ${memberLabel[m.state].toLowerCase()}` }))} value={member} onChange={setPicked} allowDeselect={false} />
+          <Select
+            label="Member"
+            data={members.map((m) => ({ value: m.name, label: `${m.name}: ${memberLabel[m.state].toLowerCase()}` }))}
+            value={member}
+            onChange={setPicked}
+            allowDeselect={false}
+          />
         ) : null}
       </Stack>
     </Dialog>

@@ -1,6 +1,6 @@
 import { Button } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconRefresh } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { agentTotalQuery } from "~/api/agents";
 import { groupPreviewQuery } from "~/api/queries";
@@ -10,12 +10,12 @@ import { typedFor } from "~/util/planPreview";
 import { shortHash } from "~/util/preview";
 import { durationText } from "~/util/rolloutText";
 import { plural } from "~/util/words";
-import { DataTable, type Column } from "../base/DataTable";
-import { Loading, LoadError, Section } from "../base/Page";
+import { type Column, DataTable } from "../base/DataTable";
+import { LoadError, Loading, Section } from "../base/Page";
 import { Callout } from "../Callout";
 import { ReasonButton } from "../ReasonButton";
-import { GroupDialog } from "./GroupDialog";
 import classes from "./Group.module.css";
+import { GroupDialog } from "./GroupDialog";
 
 type Row = GroupPreview["members"][number];
 
@@ -38,11 +38,16 @@ export function GroupDraft({ group: g, start }: { group: GroupStatus; start: Com
   const warnings = p?.members.flatMap((m) => m.warnings.map((text) => `${m.name}: ${text}`)) ?? [];
   return (
     <Section
-      title="Preview" plain
+      title="Preview"
+      plain
       aside={
         <span className={classes.buttons}>
-          <Button variant="default" leftSection={<IconRefresh size={14} aria-hidden />} loading={preview.isFetching} onClick={() => void preview.refetch()}>Preview again</Button>
-          <ReasonButton reason={preview.error ? "It cannot be previewed." : whyNotStartGroup(p)} onClick={() => setAsked(true)}>{p ? `Upgrade ${plural(hostsOf(p), "host")}…` : "Start…"}</ReasonButton>
+          <Button variant="default" leftSection={<IconRefresh size={14} aria-hidden />} loading={preview.isFetching} onClick={() => void preview.refetch()}>
+            Preview again
+          </Button>
+          <ReasonButton reason={preview.error ? "It cannot be previewed." : whyNotStartGroup(p)} onClick={() => setAsked(true)}>
+            {p ? `Upgrade ${plural(hostsOf(p), "host")}…` : "Start…"}
+          </ReasonButton>
         </span>
       }
     >
@@ -51,8 +56,19 @@ export function GroupDraft({ group: g, start }: { group: GroupStatus; start: Com
       {p ? (
         <>
           <DataTable label="Preview of the members" columns={columns} rows={p.members} rowId={(m) => m.name} busy={preview.isFetching} />
-          <p className={classes.sub}>About {durationText(p.estimate)}, at least {durationText(p.at_least)}. Hash <span className="mono" title={p.hash}>{shortHash(p.hash)}…</span></p>
-          {warnings.length > 0 ? <Callout kind="warning" title="Warnings">{warnings.map((text) => <div key={text}>{text}</div>)}</Callout> : null}
+          <p className={classes.sub}>
+            About {durationText(p.estimate)}, at least {durationText(p.at_least)}. Hash{" "}
+            <span className="mono" title={p.hash}>
+              {shortHash(p.hash)}…
+            </span>
+          </p>
+          {warnings.length > 0 ? (
+            <Callout kind="warning" title="Warnings">
+              {warnings.map((text) => (
+                <div key={text}>{text}</div>
+              ))}
+            </Callout>
+          ) : null}
         </>
       ) : null}
       {asked && p ? <GroupDialog group={g} command={start} hash={p.hash} typed={typedFor(hostsOf(p), fleet.data)} onClose={() => setAsked(false)} /> : null}

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { AUDIT_SHOWN, subjectAuditQuery } from "~/api/queries";
 import { closed, sentence } from "~/util/words";
-import { Empty, Loading, LoadError, Section } from "../base/Page";
+import { Empty, LoadError, Loading, Section } from "../base/Page";
 import { When } from "../base/Time";
 import classes from "./Group.module.css";
 
@@ -17,12 +17,19 @@ export function GroupTrail({ groupId }: { groupId: string }) {
       <ol className={classes.trail}>
         {items.map((e) => (
           <li key={e.id}>
-            <div className={classes.trailHead}><span>{e.actor === "muster" ? sentence(e.text) : closed(e.text)}</span><When at={e.at} /></div>
+            <div className={classes.trailHead}>
+              <span>{e.actor === "muster" ? sentence(e.text) : closed(e.text)}</span>
+              <When at={e.at} />
+            </div>
             {e.why ? <div className={classes.quote}>{e.why}</div> : null}
           </li>
         ))}
       </ol>
-      {list.data && list.data.total > AUDIT_SHOWN ? <div className={classes.sub}>The newest {AUDIT_SHOWN} of {list.data.total.toLocaleString()} entries.</div> : null}
+      {list.data && list.data.total > AUDIT_SHOWN ? (
+        <div className={classes.sub}>
+          The newest {AUDIT_SHOWN} of {list.data.total.toLocaleString()} entries.
+        </div>
+      ) : null}
     </Section>
   );
 }

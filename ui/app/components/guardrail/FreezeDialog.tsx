@@ -7,9 +7,9 @@ import type { Freeze } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
 import { useClock } from "~/components/Now";
 import { useChange } from "~/hooks/useChange";
-import { localField, whyNotFreeze, type FreezeForm } from "~/util/guardRails";
-import { minuteWithZone } from "~/util/time";
 import classes from "~/pages/Admin.module.css";
+import { type FreezeForm, localField, whyNotFreeze } from "~/util/guardRails";
+import { minuteWithZone } from "~/util/time";
 
 export function FreezeDialog({ freeze, onClose }: { freeze?: Freeze; onClose: () => void }) {
   const now = useClock();
@@ -21,17 +21,42 @@ export function FreezeDialog({ freeze, onClose }: { freeze?: Freeze; onClose: ()
       const times = { name, from: new Date(form.from).toISOString(), to: new Date(form.to).toISOString() };
       return freeze ? changeFreeze(freeze.id, times, why) : createFreeze(times, why);
     },
-    done: freeze ? `The freeze ${name} is changed` : `The freeze ${name} is added`, stale: [keys.freezes, keys.rollouts, keys.trails], after: onClose,
+    done: freeze ? `The freeze ${name} is changed` : `The freeze ${name} is added`,
+    stale: [keys.freezes, keys.rollouts, keys.trails],
+    after: onClose,
   });
-  const zoned = (local: string) => (Number.isNaN(Date.parse(local)) ? `In ${Intl.DateTimeFormat().resolvedOptions().timeZone}` : minuteWithZone(new Date(local).toISOString()));
+  const zoned = (local: string) =>
+    Number.isNaN(Date.parse(local)) ? `In ${Intl.DateTimeFormat().resolvedOptions().timeZone}` : minuteWithZone(new Date(local).toISOString());
   return (
-    <Dialog title={freeze ? `Change the freeze ${freeze.name}?` : "Add a freeze?"} confirm={freeze ? "Change freeze" : "Add freeze"} why="optional" reason={whyNotFreeze(form, now)} busy={save.isPending} error={save.error}
-      onConfirm={(why) => save.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={freeze ? `Change the freeze ${freeze.name}?` : "Add a freeze?"}
+      confirm={freeze ? "Change freeze" : "Add freeze"}
+      why="optional"
+      reason={whyNotFreeze(form, now)}
+      busy={save.isPending}
+      error={save.error}
+      onConfirm={(why) => save.mutate(why)}
+      onClose={onClose}
+    >
       <Stack gap="sm">
         <TextInput label="Name" placeholder="Quarter end" data-autofocus value={form.name} onChange={(e) => set({ name: e.currentTarget.value })} />
         <div className={classes.fields}>
-          <TextInput type="datetime-local" label="From" inputWrapperOrder={["label", "input", "description"]} description={zoned(form.from)} value={form.from} onChange={(e) => set({ from: e.currentTarget.value })} />
-          <TextInput type="datetime-local" label="To" inputWrapperOrder={["label", "input", "description"]} description={zoned(form.to)} value={form.to} onChange={(e) => set({ to: e.currentTarget.value })} />
+          <TextInput
+            type="datetime-local"
+            label="From"
+            inputWrapperOrder={["label", "input", "description"]}
+            description={zoned(form.from)}
+            value={form.from}
+            onChange={(e) => set({ from: e.currentTarget.value })}
+          />
+          <TextInput
+            type="datetime-local"
+            label="To"
+            inputWrapperOrder={["label", "input", "description"]}
+            description={zoned(form.to)}
+            value={form.to}
+            onChange={(e) => set({ to: e.currentTarget.value })}
+          />
         </div>
       </Stack>
     </Dialog>

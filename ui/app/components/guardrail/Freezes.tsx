@@ -5,16 +5,16 @@ import { deleteFreeze } from "~/api/guardRails";
 import { freezesQuery, keys } from "~/api/queries";
 import type { Freeze } from "~/api/types";
 import { Badge } from "~/components/base/Badge";
-import { DataTable, type Column } from "~/components/base/DataTable";
+import { type Column, DataTable } from "~/components/base/DataTable";
 import { Dialog } from "~/components/base/Dialog";
-import { Empty, Loading, LoadError, Section } from "~/components/base/Page";
+import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { RowButton } from "~/components/base/RowButton";
 import { Minute } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { useChange } from "~/hooks/useChange";
-import { freezeOrder, freezeState, freezeTime } from "~/util/guardRails";
 import classes from "~/pages/Admin.module.css";
+import { freezeOrder, freezeState, freezeTime } from "~/util/guardRails";
 import { FreezeDialog } from "./FreezeDialog";
 
 const words = { now: "In force", coming: "Planned", over: "Ended" } as const;
@@ -29,17 +29,33 @@ export function Freezes({ adding, onAdded }: { adding: boolean; onAdded: () => v
   const rows = useMemo(() => freezeOrder(list.data ?? [], now), [list.data, now]);
   const columns: Column<Freeze>[] = [
     { id: "name", header: "Freeze", nowrap: true, cell: (f) => <strong>{f.name}</strong> },
-    { id: "state", header: "State", nowrap: true, cell: (f) => { const s = freezeState(f, now); return <Badge tone={tones[s]}>{words[s]}</Badge>; } },
+    {
+      id: "state",
+      header: "State",
+      nowrap: true,
+      cell: (f) => {
+        const s = freezeState(f, now);
+        return <Badge tone={tones[s]}>{words[s]}</Badge>;
+      },
+    },
     { id: "when", header: "Remaining", quiet: true, nowrap: true, wide: true, cell: (f) => freezeTime(f, now) },
     { id: "from", header: "From", wide: true, cell: (f) => <Minute at={f.from} /> },
     { id: "to", header: "To", wide: true, cell: (f) => <Minute at={f.to} /> },
     { id: "by", header: "By", nowrap: true, wide: true, cell: (f) => f.created_by },
     {
-      id: "act", header: "Actions", quiet: true, align: "end", nowrap: true,
+      id: "act",
+      header: "Actions",
+      quiet: true,
+      align: "end",
+      nowrap: true,
       cell: (f) => (
         <span className={classes.actions}>
-          <RowButton label={`Change ${f.name}`} onClick={() => setChanging(f)}>Change…</RowButton>
-          <RowButton danger label={`Remove ${f.name}`} onClick={() => setRemoving(f)}>Remove…</RowButton>
+          <RowButton label={`Change ${f.name}`} onClick={() => setChanging(f)}>
+            Change…
+          </RowButton>
+          <RowButton danger label={`Remove ${f.name}`} onClick={() => setRemoving(f)}>
+            Remove…
+          </RowButton>
         </span>
       ),
     },
@@ -47,10 +63,16 @@ export function Freezes({ adding, onAdded }: { adding: boolean; onAdded: () => v
   return (
     <Section title="Freezes" plain flush>
       <div className={classes.tight}>
-        <p className={classes.note}>During a freeze only emergency rollouts offer upgrades. Running rollouts wait for its end, and orders need a reason to override it.</p>
+        <p className={classes.note}>
+          During a freeze only emergency rollouts offer upgrades. Running rollouts wait for its end, and orders need a reason to override it.
+        </p>
         {list.isError ? <LoadError what="The freezes" error={list.error} onRetry={() => void list.refetch()} /> : null}
         {list.isPending ? <Loading rows={2} /> : null}
-        {list.data?.length === 0 ? <Empty title="No freeze is planned"><CopyBlock label="Command that adds a freeze" text={"muster freezes add \"Quarter end\" --from 2026-12-20T00:00:00Z --to 2027-01-04T06:00:00Z"} /></Empty> : null}
+        {list.data?.length === 0 ? (
+          <Empty title="No freeze is planned">
+            <CopyBlock label="Command that adds a freeze" text={'muster freezes add "Quarter end" --from 2026-12-20T00:00:00Z --to 2027-01-04T06:00:00Z'} />
+          </Empty>
+        ) : null}
         {rows.length > 0 ? <DataTable label="Freezes" columns={columns} rows={rows} rowId={(f) => f.id} /> : null}
       </div>
       {adding ? <FreezeDialog onClose={onAdded} /> : null}
@@ -62,9 +84,23 @@ export function Freezes({ adding, onAdded }: { adding: boolean; onAdded: () => v
 
 function RemoveFreeze({ freeze: f, onClose }: { freeze: Freeze; onClose: () => void }) {
   const now = useClock();
-  const remove = useChange({ run: (why: string) => deleteFreeze(f.id, why), done: `The freeze ${f.name} is removed`, stale: [keys.freezes, keys.rollouts, keys.trails], after: onClose });
+  const remove = useChange({
+    run: (why: string) => deleteFreeze(f.id, why),
+    done: `The freeze ${f.name} is removed`,
+    stale: [keys.freezes, keys.rollouts, keys.trails],
+    after: onClose,
+  });
   return (
-    <Dialog title={`Remove the freeze ${f.name}?`} confirm="Remove freeze" danger why="optional" busy={remove.isPending} error={remove.error} onConfirm={(why) => remove.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={`Remove the freeze ${f.name}?`}
+      confirm="Remove freeze"
+      danger
+      why="optional"
+      busy={remove.isPending}
+      error={remove.error}
+      onConfirm={(why) => remove.mutate(why)}
+      onClose={onClose}
+    >
       <p>{freezeState(f, now) === "now" ? "It is in force: rollouts that wait for its end continue at once." : "Rollouts no longer wait for it."}</p>
     </Dialog>
   );

@@ -2,23 +2,50 @@
 import { useQuery } from "@tanstack/react-query";
 import { rolloutsQuery } from "~/api/queries";
 import { RolloutBadge } from "~/components/base/Badge";
-import { DataTable, type Column } from "~/components/base/DataTable";
-import { Loading, LoadError, Section } from "~/components/base/Page";
+import { type Column, DataTable } from "~/components/base/DataTable";
+import { LoadError, Loading, Section } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
 import { usePolicyName } from "~/hooks/useAgents";
-import { locksOf, type Lock } from "~/util/guardRails";
 import classes from "~/pages/Admin.module.css";
+import { type Lock, locksOf } from "~/util/guardRails";
 
 export function Locks() {
   const rollouts = useQuery(rolloutsQuery);
   const policyName = usePolicyName();
   const locks = locksOf(rollouts.data?.items ?? []);
   const columns: Column<Lock>[] = [
-    { id: "policy", header: "Policy", cell: (l) => <TextLink to="/policies/$policyId" params={{ policyId: l.policyId }} inherit fw={600}>{policyName(l.policyId)}</TextLink> },
-    { id: "rollout", header: "Held by", cell: (l) => <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: l.rollout.id }} inherit underline="always">{l.rollout.plan.name}</TextLink> },
+    {
+      id: "policy",
+      header: "Policy",
+      cell: (l) => (
+        <TextLink to="/policies/$policyId" params={{ policyId: l.policyId }} inherit fw={600}>
+          {policyName(l.policyId)}
+        </TextLink>
+      ),
+    },
+    {
+      id: "rollout",
+      header: "Held by",
+      cell: (l) => (
+        <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: l.rollout.id }} inherit underline="always">
+          {l.rollout.plan.name}
+        </TextLink>
+      ),
+    },
     { id: "state", header: "State", nowrap: true, cell: (l) => <RolloutBadge rollout={l.rollout} /> },
-    { id: "since", header: "Since", nowrap: true, wide: true, cell: (l) => <><Ago at={l.rollout.started_at} />{l.rollout.started_by ? <span className={classes.muted}> by {l.rollout.started_by}</span> : null}</> },
+    {
+      id: "since",
+      header: "Since",
+      nowrap: true,
+      wide: true,
+      cell: (l) => (
+        <>
+          <Ago at={l.rollout.started_at} />
+          {l.rollout.started_by ? <span className={classes.muted}> by {l.rollout.started_by}</span> : null}
+        </>
+      ),
+    },
   ];
   return (
     <Section title="Held policies" plain flush>

@@ -4,7 +4,7 @@ import { decide } from "~/api/incidents";
 import { keys } from "~/api/queries";
 import type { Incident } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { incidentCommand, incidentTitle, type IncidentCommand } from "~/util/incident";
+import { type IncidentCommand, incidentCommand, incidentTitle } from "~/util/incident";
 import { plural } from "~/util/words";
 
 interface Props {
@@ -20,7 +20,12 @@ export function DecideDialog({ what, incidents, onClose, onDone }: Props) {
   const these = one ? "the incident" : plural(incidents.length, "incident");
   const verb = incidentCommand[what];
   const run = useMutation({
-    mutationFn: (why: string) => decide(what, incidents.map((i) => i.id), why),
+    mutationFn: (why: string) =>
+      decide(
+        what,
+        incidents.map((i) => i.id),
+        why,
+      ),
     onSuccess: () => {
       onDone();
       onClose();
@@ -32,8 +37,20 @@ export function DecideDialog({ what, incidents, onClose, onDone }: Props) {
     },
   });
   return (
-    <Dialog title={`${verb} ${these}?`} confirm={`${verb} ${one ? "incident" : these}`} why="optional" busy={run.isPending} error={run.error} onConfirm={run.mutate} onClose={onClose}>
-      {one ? <p><b>{incidentTitle(one)}</b></p> : null}
+    <Dialog
+      title={`${verb} ${these}?`}
+      confirm={`${verb} ${one ? "incident" : these}`}
+      why="optional"
+      busy={run.isPending}
+      error={run.error}
+      onConfirm={run.mutate}
+      onClose={onClose}
+    >
+      {one ? (
+        <p>
+          <b>{incidentTitle(one)}</b>
+        </p>
+      ) : null}
       <p>{what === "ack" ? "Others see that you work on it." : "If the same problem occurs again, the incident opens again."}</p>
     </Dialog>
   );

@@ -1,14 +1,15 @@
 /** The lists of the overview: what needs a person, what rolls out, what was changed. */
+
+import { IconCircleCheck } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { IconCircleCheck } from "@tabler/icons-react";
 import { useState } from "react";
 import { activeRolloutsQuery, attentionQuery, trailQuery } from "~/api/overview";
 import type { AttentionItem, Rollout } from "~/api/types";
+import { SubjectLink } from "~/components/audit/SubjectLink";
 import { Badge, RolloutBadge } from "~/components/base/Badge";
 import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
-import { SubjectLink } from "~/components/audit/SubjectLink";
 import { TextLink } from "~/components/TextLink";
 import { useRolloutNames } from "~/hooks/useRolloutNames";
 import { placeOf, severityTone, severityWord } from "~/util/attention";
@@ -27,10 +28,22 @@ export function NeedsYou() {
   return (
     <Section title={items.length > 0 ? `Needs you (${items.length.toLocaleString()})` : "Needs you"} flush>
       {list.isError ? <LoadError what="What needs you" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <div className={classes.pad}><Loading rows={3} /></div> : null}
+      {list.isPending ? (
+        <div className={classes.pad}>
+          <Loading rows={3} />
+        </div>
+      ) : null}
       {list.data && items.length === 0 ? <Empty icon={<IconCircleCheck size={28} stroke={1.5} aria-hidden />} title="Nothing waits for you" /> : null}
-      <ul className={classes.list}>{(all ? items : items.slice(0, SHOWN)).map((i) => <Need key={`${i.kind} ${i.subject ?? ""} ${i.text}`} item={i} />)}</ul>
-      {items.length > SHOWN ? <button type="button" className={classes.more} aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Show fewer" : `Show ${(items.length - SHOWN).toLocaleString()} more`}</button> : null}
+      <ul className={classes.list}>
+        {(all ? items : items.slice(0, SHOWN)).map((i) => (
+          <Need key={`${i.kind} ${i.subject ?? ""} ${i.text}`} item={i} />
+        ))}
+      </ul>
+      {items.length > SHOWN ? (
+        <button type="button" className={classes.more} aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Show fewer" : `Show ${(items.length - SHOWN).toLocaleString()} more`}
+        </button>
+      ) : null}
     </Section>
   );
 }
@@ -41,8 +54,15 @@ function Need({ item }: { item: AttentionItem }) {
     <li className={classes.item}>
       <div className={classes.itemHead}>
         <Badge tone={severityTone[item.severity]}>{severityWord[item.severity]}</Badge>
-        {item.since ? <span className={classes.quiet}><Ago at={item.since} /></span> : null}
-        <Link className={classes.place} to={place.to} params={place.params as never} search={place.search as never}>{place.verb}<span className="sr-only">: {item.text}</span></Link>
+        {item.since ? (
+          <span className={classes.quiet}>
+            <Ago at={item.since} />
+          </span>
+        ) : null}
+        <Link className={classes.place} to={place.to} params={place.params as never} search={place.search as never}>
+          {place.verb}
+          <span className="sr-only">: {item.text}</span>
+        </Link>
       </div>
       <p className={classes.itemText}>{item.text}</p>
       {item.next ? <p className={classes.quiet}>{item.next}</p> : null}
@@ -53,11 +73,31 @@ function Need({ item }: { item: AttentionItem }) {
 export function RollingOut() {
   const list = useQuery(activeRolloutsQuery);
   return (
-    <Section title="Rolling out" flush aside={<TextLink to="/rollouts" className={classes.all}>All rollouts</TextLink>}>
+    <Section
+      title="Rolling out"
+      flush
+      aside={
+        <TextLink to="/rollouts" className={classes.all}>
+          All rollouts
+        </TextLink>
+      }
+    >
       {list.isError ? <LoadError what="Rollouts" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <div className={classes.pad}><Loading rows={3} /></div> : null}
-      {list.data?.length === 0 ? <Empty title="No rollout is under way"><TextLink to="/rollouts/new">Create a rollout</TextLink></Empty> : null}
-      <ul className={classes.list}>{list.data?.slice(0, SHOWN).map((r) => <Rolling key={r.id} rollout={r} />)}</ul>
+      {list.isPending ? (
+        <div className={classes.pad}>
+          <Loading rows={3} />
+        </div>
+      ) : null}
+      {list.data?.length === 0 ? (
+        <Empty title="No rollout is under way">
+          <TextLink to="/rollouts/new">Create a rollout</TextLink>
+        </Empty>
+      ) : null}
+      <ul className={classes.list}>
+        {list.data?.slice(0, SHOWN).map((r) => (
+          <Rolling key={r.id} rollout={r} />
+        ))}
+      </ul>
     </Section>
   );
 }
@@ -67,9 +107,13 @@ function Rolling({ rollout: r }: { rollout: Rollout }) {
   return (
     <li className={classes.item}>
       <div className={classes.itemHead}>
-        <Link to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} className={classes.name}>{r.plan.name}</Link>
+        <Link to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} className={classes.name}>
+          {r.plan.name}
+        </Link>
         <span className="mono">{r.plan.version}</span>
-        <span className={classes.push}><RolloutBadge rollout={r} /></span>
+        <span className={classes.push}>
+          <RolloutBadge rollout={r} />
+        </span>
       </div>
       <ProgressBar counts={r.counts} />
       <p className={classes.quiet}>
@@ -86,18 +130,37 @@ export function LastChanges() {
   const list = useQuery(trailQuery({ people: true }, 1, 10));
   const names = useRolloutNames();
   return (
-    <Section title="Last changes" flush aside={<TextLink to="/audit" className={classes.all}>Audit trail</TextLink>}>
+    <Section
+      title="Last changes"
+      flush
+      aside={
+        <TextLink to="/audit" className={classes.all}>
+          Audit trail
+        </TextLink>
+      }
+    >
       {list.isError ? <LoadError what="The audit trail" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isPending ? <div className={classes.pad}><Loading rows={3} /></div> : null}
+      {list.isPending ? (
+        <div className={classes.pad}>
+          <Loading rows={3} />
+        </div>
+      ) : null}
       {list.data?.items.length === 0 ? <Empty title="Nobody has changed anything yet" /> : null}
       <ol className={classes.list}>
         {list.data?.items.map((e) => (
           <li key={e.id} className={classes.change}>
             <span>
               {changeText(e.text)}
-              {names.has(e.subject) && !e.text.includes(names.get(e.subject)!) ? <> <SubjectLink entry={e}>{names.get(e.subject)}</SubjectLink></> : null}
+              {names.has(e.subject) && !e.text.includes(names.get(e.subject)!) ? (
+                <>
+                  {" "}
+                  <SubjectLink entry={e}>{names.get(e.subject)}</SubjectLink>
+                </>
+              ) : null}
             </span>
-            <span className={classes.quiet}><Ago at={e.at} /></span>
+            <span className={classes.quiet}>
+              <Ago at={e.at} />
+            </span>
           </li>
         ))}
       </ol>

@@ -5,9 +5,9 @@ import { useState } from "react";
 import { addPublisherKey, removePublisherKey } from "~/api/packages";
 import { keys, publisherKeysQuery } from "~/api/queries";
 import type { PublisherKey } from "~/api/types";
-import { DataTable, type Column } from "~/components/base/DataTable";
+import { type Column, DataTable } from "~/components/base/DataTable";
 import { Dialog } from "~/components/base/Dialog";
-import { Empty, Loading, LoadError, Section } from "~/components/base/Page";
+import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { RowButton } from "~/components/base/RowButton";
 import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
@@ -23,11 +23,41 @@ export function PublisherKeys() {
   const columns: Column<PublisherKey>[] = [
     { id: "name", header: "Name", cell: (k) => <strong>{k.name || "unnamed"}</strong> },
     { id: "id", header: "Fingerprint", nowrap: true, cell: (k) => <span className="mono">{k.id}</span> },
-    { id: "added", header: "Added", nowrap: true, wide: true, cell: (k) => <><When at={k.added_at} />{k.added_by ? <span className={classes.muted}> by {k.added_by}</span> : null}</> },
-    { id: "act", header: "Actions", quiet: true, align: "end", cell: (k) => <RowButton danger label={`Remove ${k.name || k.id}`} onClick={() => setRemoving(k)}>Remove…</RowButton> },
+    {
+      id: "added",
+      header: "Added",
+      nowrap: true,
+      wide: true,
+      cell: (k) => (
+        <>
+          <When at={k.added_at} />
+          {k.added_by ? <span className={classes.muted}> by {k.added_by}</span> : null}
+        </>
+      ),
+    },
+    {
+      id: "act",
+      header: "Actions",
+      quiet: true,
+      align: "end",
+      cell: (k) => (
+        <RowButton danger label={`Remove ${k.name || k.id}`} onClick={() => setRemoving(k)}>
+          Remove…
+        </RowButton>
+      ),
+    },
   ];
   return (
-    <Section title="Publisher keys" plain flush aside={<Button size="compact-sm" variant="default" onClick={() => setAdding(true)}>Add key…</Button>}>
+    <Section
+      title="Publisher keys"
+      plain
+      flush
+      aside={
+        <Button size="compact-sm" variant="default" onClick={() => setAdding(true)}>
+          Add key…
+        </Button>
+      }
+    >
       <div className={classes.tight}>
         <p className={classes.note}>
           The server accepts packages of Elastic's that one of these OpenPGP keys has signed. Elastic Agents get the keys from the server.
@@ -51,12 +81,36 @@ export function PublisherKeys() {
 function AddDialog({ onClose }: { onClose: () => void }) {
   const [key, setKey] = useState("");
   const [name, setName] = useState("");
-  const add = useChange({ run: (why: string) => addPublisherKey(key.trim(), name.trim(), why), done: "The server accepts packages signed by this key", stale: STALE, after: onClose });
+  const add = useChange({
+    run: (why: string) => addPublisherKey(key.trim(), name.trim(), why),
+    done: "The server accepts packages signed by this key",
+    stale: STALE,
+    after: onClose,
+  });
   return (
-    <Dialog title="Accept packages signed by another key?" confirm="Add key" why="optional" reason={key.trim() === "" ? "Paste the public key first." : null} busy={add.isPending} error={add.error}
-      onConfirm={(why) => add.mutate(why)} onClose={onClose}>
+    <Dialog
+      title="Accept packages signed by another key?"
+      confirm="Add key"
+      why="optional"
+      reason={key.trim() === "" ? "Paste the public key first." : null}
+      busy={add.isPending}
+      error={add.error}
+      onConfirm={(why) => add.mutate(why)}
+      onClose={onClose}
+    >
       <Stack gap="sm">
-        <Textarea className={classes.code} label="Public key" description="An armored OpenPGP key" autosize minRows={2} maxRows={8} spellCheck={false} data-autofocus value={key} onChange={(e) => setKey(e.currentTarget.value)} />
+        <Textarea
+          className={classes.code}
+          label="Public key"
+          description="An armored OpenPGP key"
+          autosize
+          minRows={2}
+          maxRows={8}
+          spellCheck={false}
+          data-autofocus
+          value={key}
+          onChange={(e) => setKey(e.currentTarget.value)}
+        />
         <TextInput label="Name (optional)" value={name} onChange={(e) => setName(e.currentTarget.value)} />
       </Stack>
     </Dialog>
@@ -66,8 +120,17 @@ function AddDialog({ onClose }: { onClose: () => void }) {
 function RemoveDialog({ publisher: k, onClose }: { publisher: PublisherKey; onClose: () => void }) {
   const remove = useChange({ run: (why: string) => removePublisherKey(k.id, why), done: `The key ${k.name || k.id} is removed`, stale: STALE, after: onClose });
   return (
-    <Dialog title={`Accept no more packages signed by ${k.name || k.id}?`} confirm="Remove key" danger typed={k.id} why="optional" busy={remove.isPending} error={remove.error}
-      onConfirm={(why) => remove.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={`Accept no more packages signed by ${k.name || k.id}?`}
+      confirm="Remove key"
+      danger
+      typed={k.id}
+      why="optional"
+      busy={remove.isPending}
+      error={remove.error}
+      onConfirm={(why) => remove.mutate(why)}
+      onClose={onClose}
+    >
       <p>Published packages stay.</p>
     </Dialog>
   );

@@ -1,7 +1,7 @@
 /** Push archives from this browser, with their signatures and with progress. */
 import { Button, FileButton, Modal, Progress } from "@mantine/core";
-import { useQueryClient } from "@tanstack/react-query";
 import { IconUpload } from "@tabler/icons-react";
+import { useQueryClient } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { messageOf } from "~/api/client";
 import { pushPackage } from "~/api/packages";
@@ -56,18 +56,37 @@ export function UploadDialog({ root, initial = [], onClose }: { root: boolean; i
   return (
     <Modal opened onClose={close} size="lg" centered title="Push packages?" closeButtonProps={{ "aria-label": "Close" }} classNames={{ title: dialog.title }}>
       <div className={dialog.form}>
-        <DropZone onFiles={add} hint={root ? "Hosts install archives once the signed targets file names them. Choose an archive of Elastic's together with its .asc and .sha512 file." : "The server accepts Muster's packages once the publishers have published a root. Choose an archive of Elastic's together with its .asc and .sha512 file."} />
+        <DropZone
+          onFiles={add}
+          hint={
+            root
+              ? "Hosts install archives once the signed targets file names them. Choose an archive of Elastic's together with its .asc and .sha512 file."
+              : "The server accepts Muster's packages once the publishers have published a root. Choose an archive of Elastic's together with its .asc and .sha512 file."
+          }
+        />
         {uploads.length > 0 ? (
           <ul className={classes.files}>
-            {uploads.map((u) => <Row key={u.archive.name} name={u.archive.name} bytes={u.archive.size} vouch={u.openpgp} state={states[u.archive.name]} root={root} />)}
+            {uploads.map((u) => (
+              <Row key={u.archive.name} name={u.archive.name} bytes={u.archive.size} vouch={u.openpgp} state={states[u.archive.name]} root={root} />
+            ))}
           </ul>
         ) : null}
-        {left.map((l) => <Callout key={l.file.name} kind="warning" title={l.file.name}>{l.why}</Callout>)}
+        {left.map((l) => (
+          <Callout key={l.file.name} kind="warning" title={l.file.name}>
+            {l.why}
+          </Callout>
+        ))}
         <div className={dialog.buttons}>
-          {finished ? <Button onClick={close}>Done</Button> : (
+          {finished ? (
+            <Button onClick={close}>Done</Button>
+          ) : (
             <>
-              <Button variant="default" onClick={close}>Cancel</Button>
-              <ReasonButton loading={busy} reason={todo.length === 0 ? "Choose archives first." : null} onClick={() => void push()}>Push {plural(todo.length, "package")}</ReasonButton>
+              <Button variant="default" onClick={close}>
+                Cancel
+              </Button>
+              <ReasonButton loading={busy} reason={todo.length === 0 ? "Choose archives first." : null} onClick={() => void push()}>
+                Push {plural(todo.length, "package")}
+              </ReasonButton>
             </>
           )}
         </div>
@@ -95,7 +114,16 @@ function DropZone({ onFiles, hint }: { onFiles: (files: File[]) => void; hint: s
       }}
     >
       <IconUpload size={24} stroke={1.5} aria-hidden />
-      <span>Drop archives here, or <FileButton multiple onChange={onFiles} inputProps={{ "aria-label": "Archives and signatures" }}>{(props) => <button type="button" className={classes.choose} data-autofocus {...props}>choose files</button>}</FileButton></span>
+      <span>
+        Drop archives here, or{" "}
+        <FileButton multiple onChange={onFiles} inputProps={{ "aria-label": "Archives and signatures" }}>
+          {(props) => (
+            <button type="button" className={classes.choose} data-autofocus {...props}>
+              choose files
+            </button>
+          )}
+        </FileButton>
+      </span>
       <span className={classes.hint}>{hint}</span>
     </div>
   );
@@ -106,11 +134,17 @@ function Row({ name, bytes, vouch, state, root }: { name: string; bytes: number;
     <li className={classes.row}>
       <span className={`mono ${classes.fileName}`}>{name}</span>
       <span className={classes.hint}>{size(bytes)}</span>
-      {!state ? <Badge tone={vouch ? "ok" : root ? "away" : "wait"}>{vouch ? "With its signature" : root ? "Named by the targets file" : "No signature chosen"}</Badge> : null}
+      {!state ? (
+        <Badge tone={vouch ? "ok" : root ? "away" : "wait"}>{vouch ? "With its signature" : root ? "Named by the targets file" : "No signature chosen"}</Badge>
+      ) : null}
       {state && "share" in state ? <Progress className={classes.progress} value={state.share * 100} aria-label={`Upload of ${name}`} /> : null}
       {state && "done" in state ? <Badge tone="ok">Pushed</Badge> : null}
       {state && "error" in state ? <Badge tone="bad">Refused</Badge> : null}
-      {state && "error" in state ? <span className={classes.error} role="alert">{state.error}</span> : null}
+      {state && "error" in state ? (
+        <span className={classes.error} role="alert">
+          {state.error}
+        </span>
+      ) : null}
     </li>
   );
 }

@@ -4,8 +4,8 @@ import { useState } from "react";
 import { useShortcuts } from "~/hooks/useShortcuts";
 import { paletteKeys } from "~/util/shortcuts";
 import { Palette } from "./Palette";
-import { ShortcutsDialog } from "./ShortcutsDialog";
 import classes from "./Palette.module.css";
+import { ShortcutsDialog } from "./ShortcutsDialog";
 
 /** Apple's keyboards have the command key in the place of Ctrl. */
 export const isMac = (): boolean => /Mac|iPhone|iPad/.test(navigator.userAgent);
@@ -15,7 +15,13 @@ export function Commands() {
   useShortcuts({ onPalette: () => setOpen((old) => (old === "palette" ? null : "palette")), onHelp: () => setOpen("help") });
   return (
     <>
-      <button type="button" className={classes.trigger} aria-label="Find a host, a page or an action" aria-keyshortcuts="Control+K Meta+K" onClick={() => setOpen("palette")}>
+      <button
+        type="button"
+        className={classes.trigger}
+        aria-label="Find a host, a page or an action"
+        aria-keyshortcuts="Control+K Meta+K"
+        onClick={() => setOpen("palette")}
+      >
         <IconSearch size={14} stroke={1.8} aria-hidden />
         <span className={classes.triggerText}>Find</span>
         <kbd className={classes.triggerText}>{paletteKeys(isMac())}</kbd>

@@ -1,12 +1,12 @@
 /** The command palette: type a few letters, choose with the arrow keys, press Enter. */
 import { Modal } from "@mantine/core";
 import { IconSearch } from "@tabler/icons-react";
-import { useEffect, useId, useState, type KeyboardEvent } from "react";
+import { type KeyboardEvent, useEffect, useId, useState } from "react";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { movedTo } from "~/util/palette";
 import { plural } from "~/util/words";
 import classes from "./Palette.module.css";
-import { usePaletteEntries, type PaletteEntry } from "./usePaletteEntries";
+import { type PaletteEntry, usePaletteEntries } from "./usePaletteEntries";
 
 const LABEL = "Find a host, a page or an action";
 
@@ -18,7 +18,10 @@ export function Palette({ onClose, onHelp }: { onClose: () => void; onHelp: () =
   const { sections, busy } = usePaletteEntries(text, onHelp);
   const all = sections.flatMap((s) => s.entries);
   // By id: an answer of the server must not move the choice to another entry.
-  const chosen = Math.max(0, all.findIndex((e) => e.id === chosenId));
+  const chosen = Math.max(
+    0,
+    all.findIndex((e) => e.id === chosenId),
+  );
   const optionId = (entry: PaletteEntry) => `${id}-${all.indexOf(entry)}`;
   const current = all[chosen];
   const currentId = current?.id;
@@ -76,15 +79,28 @@ export function Palette({ onClose, onHelp }: { onClose: () => void; onHelp: () =
         <div id={`${id}-list`} role="listbox" aria-label="Results" className={classes.list}>
           {sections.map((section) => (
             <div key={section.title} role="group" aria-labelledby={`${id}-${section.title}`}>
-              <div id={`${id}-${section.title}`} className={classes.title} role="presentation">{section.title}</div>
+              <div id={`${id}-${section.title}`} className={classes.title} role="presentation">
+                {section.title}
+              </div>
               {section.entries.map((entry) => (
-                <Option key={entry.id} id={optionId(entry)} entry={entry} chosen={entry === current} onPoint={() => setChosenId(entry.id)} onRun={() => run(entry)} />
+                <Option
+                  key={entry.id}
+                  id={optionId(entry)}
+                  entry={entry}
+                  chosen={entry === current}
+                  onPoint={() => setChosenId(entry.id)}
+                  onRun={() => run(entry)}
+                />
               ))}
             </div>
           ))}
         </div>
-        {all.length === 0 ? <p className={classes.none}>{busy ? "Searching…" : `Nothing is called “${text.trim()}”. Try a part of a hostname, a version or a page.`}</p> : null}
-        <p className="sr-only" role="status">{text === "" || busy ? "" : plural(all.length, "result")}</p>
+        {all.length === 0 ? (
+          <p className={classes.none}>{busy ? "Searching…" : `Nothing is called “${text.trim()}”. Try a part of a hostname, a version or a page.`}</p>
+        ) : null}
+        <p className="sr-only" role="status">
+          {text === "" || busy ? "" : plural(all.length, "result")}
+        </p>
       </Modal.Content>
     </Modal.Root>
   );
@@ -108,7 +124,13 @@ function Option({ id, entry, chosen, onPoint, onRun }: OptionProps) {
       <Icon size={16} stroke={1.6} aria-hidden />
       <span className={entry.mono ? `mono ${classes.label}` : classes.label}>{entry.label}</span>
       {entry.hint ? <span className={classes.hint}>{entry.hint}</span> : null}
-      {entry.keys ? <span className={classes.optionKeys} aria-hidden>{entry.keys.map((k, i) => <kbd key={i}>{k}</kbd>)}</span> : null}
+      {entry.keys ? (
+        <span className={classes.optionKeys} aria-hidden>
+          {entry.keys.map((k, i) => (
+            <kbd key={i}>{k}</kbd>
+          ))}
+        </span>
+      ) : null}
     </div>
   );
 }

@@ -1,6 +1,6 @@
 /** Fields that the forms of plans are made of. */
 import { Select, TextInput } from "@mantine/core";
-import { useId, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import { type KeyboardEvent, type ReactNode, useId, useRef, useState } from "react";
 import type { Amount } from "~/util/planForm";
 import classes from "./Plan.module.css";
 
@@ -8,7 +8,10 @@ import classes from "./Plan.module.css";
 export function Part({ title, note, children }: { title: string; note?: string; children: ReactNode }) {
   return (
     <fieldset className={classes.part}>
-      <legend className={classes.legend}>{title}{note ? <span>{note}</span> : null}</legend>
+      <legend className={classes.legend}>
+        {title}
+        {note ? <span>{note}</span> : null}
+      </legend>
       {children}
     </fieldset>
   );
@@ -32,17 +35,40 @@ export function AmountField({ label, value, placeholder, error, disabled, onChan
   const shown = value.value === "" ? unit : value.unit;
   return (
     <div>
-      <label className={classes.label} htmlFor={id}>{label}</label>
+      <label className={classes.label} htmlFor={id}>
+        {label}
+      </label>
       <div className={classes.amount}>
-        <TextInput id={id} inputMode="decimal" placeholder={placeholder} value={value.value} error={!!error} aria-describedby={error ? `${id}-error` : undefined} disabled={disabled}
-          onChange={(e) => onChange({ unit: shown, value: e.currentTarget.value })} />
-        <Select aria-label={`Unit of ${label.toLowerCase()}`} data={[{ value: "hosts", label: "hosts" }, { value: "percent", label: "percent" }]} value={shown} allowDeselect={false} disabled={disabled}
+        <TextInput
+          id={id}
+          inputMode="decimal"
+          placeholder={placeholder}
+          value={value.value}
+          error={!!error}
+          aria-describedby={error ? `${id}-error` : undefined}
+          disabled={disabled}
+          onChange={(e) => onChange({ unit: shown, value: e.currentTarget.value })}
+        />
+        <Select
+          aria-label={`Unit of ${label.toLowerCase()}`}
+          data={[
+            { value: "hosts", label: "hosts" },
+            { value: "percent", label: "percent" },
+          ]}
+          value={shown}
+          allowDeselect={false}
+          disabled={disabled}
           onChange={(u) => {
             setUnit(u as Amount["unit"]);
             if (value.value !== "") onChange({ unit: u as Amount["unit"], value: value.value });
-          }} />
+          }}
+        />
       </div>
-      {error ? <div className={classes.error} id={`${id}-error`}>{error}</div> : null}
+      {error ? (
+        <div className={classes.error} id={`${id}-error`}>
+          {error}
+        </div>
+      ) : null}
     </div>
   );
 }
@@ -54,7 +80,19 @@ export interface Choice {
 }
 
 /** One of a few choices, each with a sentence. Arrows move between them, as between radio buttons. */
-export function Choices({ label, choices, value, disabled, onChange }: { label: string; choices: readonly Choice[]; value: string; disabled?: boolean; onChange: (value: string) => void }) {
+export function Choices({
+  label,
+  choices,
+  value,
+  disabled,
+  onChange,
+}: {
+  label: string;
+  choices: readonly Choice[];
+  value: string;
+  disabled?: boolean;
+  onChange: (value: string) => void;
+}) {
   const group = useRef<HTMLDivElement>(null);
   const at = choices.findIndex((c) => c.value === value);
   const onKeyDown = (e: KeyboardEvent, index: number) => {
@@ -68,9 +106,21 @@ export function Choices({ label, choices, value, disabled, onChange }: { label: 
   return (
     <div className={classes.kinds} role="radiogroup" aria-label={label} ref={group}>
       {choices.map((c, i) => (
-        <button key={c.value} type="button" role="radio" aria-checked={c.value === value} aria-disabled={disabled || undefined} tabIndex={i === Math.max(0, at) ? 0 : -1} className={classes.kind}
-          onClick={() => { if (!disabled) onChange(c.value); }} onKeyDown={(e) => onKeyDown(e, i)}>
-          <b>{c.label}</b><span>{c.text}</span>
+        <button
+          key={c.value}
+          type="button"
+          role="radio"
+          aria-checked={c.value === value}
+          aria-disabled={disabled || undefined}
+          tabIndex={i === Math.max(0, at) ? 0 : -1}
+          className={classes.kind}
+          onClick={() => {
+            if (!disabled) onChange(c.value);
+          }}
+          onKeyDown={(e) => onKeyDown(e, i)}
+        >
+          <b>{c.label}</b>
+          <span>{c.text}</span>
         </button>
       ))}
     </div>

@@ -1,11 +1,11 @@
 import { Autocomplete, Checkbox, Textarea, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { packagesQuery } from "~/api/queries";
+import type { GroupPlan } from "~/api/types";
 import { policyText } from "~/util/group";
-import { membersOf, writeGroupForm, writeMemberVersion, type GroupForm } from "~/util/groupForm";
+import { type GroupForm, membersOf, writeGroupForm, writeMemberVersion } from "~/util/groupForm";
 import { faultOf, versionsFor } from "~/util/planPreview";
 import type { Fault } from "~/util/planYaml";
-import type { GroupPlan } from "~/api/types";
 import { Choices, Part } from "./FormParts";
 import classes from "./Plan.module.css";
 
@@ -32,21 +32,61 @@ export function GroupFields({ form: f, plan, text, faults, disabled, onText }: P
     <>
       <Part title="What">
         <div className={classes.fields}>
-          <TextInput label="Name" className={classes.whole} placeholder="Release 2.5.0" autoComplete="off" value={f.name} error={faultOf(faults, ["name"])} disabled={disabled} onChange={(e) => set({ name: e.currentTarget.value })} />
-          <Textarea label="Why" className={classes.whole} placeholder="What changes, and what to look at" autosize minRows={1} maxRows={6} value={f.description} error={faultOf(faults, ["description"])} disabled={disabled} onChange={(e) => set({ description: e.currentTarget.value })} />
+          <TextInput
+            label="Name"
+            className={classes.whole}
+            placeholder="Release 2.5.0"
+            autoComplete="off"
+            value={f.name}
+            error={faultOf(faults, ["name"])}
+            disabled={disabled}
+            onChange={(e) => set({ name: e.currentTarget.value })}
+          />
+          <Textarea
+            label="Why"
+            className={classes.whole}
+            placeholder="What changes, and what to look at"
+            autosize
+            minRows={1}
+            maxRows={6}
+            value={f.description}
+            error={faultOf(faults, ["description"])}
+            disabled={disabled}
+            onChange={(e) => set({ description: e.currentTarget.value })}
+          />
         </div>
       </Part>
       <Part title="When a member fails">
-        <Choices label="When a member fails" choices={policies} value={f.failurePolicy} disabled={disabled} onChange={(failurePolicy) => set({ failurePolicy })} />
-        <Checkbox label="Start later members although the fleet has changed since the preview" checked={f.acceptDrift} disabled={disabled} onChange={(e) => set({ acceptDrift: e.currentTarget.checked })} />
+        <Choices
+          label="When a member fails"
+          choices={policies}
+          value={f.failurePolicy}
+          disabled={disabled}
+          onChange={(failurePolicy) => set({ failurePolicy })}
+        />
+        <Checkbox
+          label="Start later members although the fleet has changed since the preview"
+          checked={f.acceptDrift}
+          disabled={disabled}
+          onChange={(e) => set({ acceptDrift: e.currentTarget.checked })}
+        />
       </Part>
       <Part title="Versions of the members" note="Members begin in this order, each when the one before it is done.">
         <div className={classes.fields}>
           {members.map((m, i) => (
             <Autocomplete
-              size="xs" key={`${i} ${m.name}`} label={m.name || `Member ${i + 1}`} description={[m.component || "agents", m.soak ? `then ${m.soak} of waiting` : ""].filter(Boolean).join(", ")}
-              className={classes.query} placeholder="Choose or type a version" data={versionsFor(packages.data, m.component)} limit={50} disabled={disabled || m.name === ""}
-              value={m.version} error={faultOf(faults, [`desired_versions.${m.name}`, `members[${i}]`])} onChange={(version) => onText(writeMemberVersion(text, m.name, version))}
+              size="xs"
+              key={`${i} ${m.name}`}
+              label={m.name || `Member ${i + 1}`}
+              description={[m.component || "agents", m.soak ? `then ${m.soak} of waiting` : ""].filter(Boolean).join(", ")}
+              className={classes.query}
+              placeholder="Choose or type a version"
+              data={versionsFor(packages.data, m.component)}
+              limit={50}
+              disabled={disabled || m.name === ""}
+              value={m.version}
+              error={faultOf(faults, [`desired_versions.${m.name}`, `members[${i}]`])}
+              onChange={(version) => onText(writeMemberVersion(text, m.name, version))}
             />
           ))}
         </div>

@@ -1,8 +1,8 @@
 import { Button, Checkbox, Menu } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
+import { IconChevronDown, IconFilter } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { IconChevronDown, IconFilter } from "@tabler/icons-react";
 import { agentTotalQuery, facetsQuery } from "~/api/agents";
 import { messageOf } from "~/api/client";
 import type { Hosts } from "~/util/planForm";
@@ -32,11 +32,26 @@ export function HostsField({ hosts, error, disabled, onChange }: Props) {
     <div className={classes.hosts}>
       {hosts.by === "agents" || hosts.by === "other" ? (
         <div className={classes.chosen}>
-          <div>{hosts.by === "agents" ? <><b>{plural(hosts.agents.length, "host")}</b> that you selected</> : <>Chosen in the YAML by {hosts.text}</>}</div>
-          <Button variant="default" disabled={disabled} onClick={() => onChange({ by: "query", kuery: "" })}>Choose by a query</Button>
+          <div>
+            {hosts.by === "agents" ? (
+              <>
+                <b>{plural(hosts.agents.length, "host")}</b> that you selected
+              </>
+            ) : (
+              <>Chosen in the YAML by {hosts.text}</>
+            )}
+          </div>
+          <Button variant="default" disabled={disabled} onClick={() => onChange({ by: "query", kuery: "" })}>
+            Choose by a query
+          </Button>
         </div>
       ) : (
-        <QueryField kuery={hosts.by === "query" ? hosts.kuery : ""} disabled={disabled || all} error={error} onChange={(kuery) => onChange({ by: "query", kuery })} />
+        <QueryField
+          kuery={hosts.by === "query" ? hosts.kuery : ""}
+          disabled={disabled || all}
+          error={error}
+          onChange={(kuery) => onChange({ by: "query", kuery })}
+        />
       )}
       {hosts.by !== "query" && error ? <div className={classes.error}>{error}</div> : null}
       <Checkbox
@@ -54,14 +69,41 @@ function QueryField({ kuery, disabled, error, onChange }: { kuery: string; disab
   const count = useQuery({ ...agentTotalQuery(`(${asked}) and ${ENROLLED}`, true), enabled: asked !== "" });
   // A query that is being written is mostly invalid, and its suggestions lie over the error.
   const [writing, setWriting] = useState(false);
-  const fault = writing ? undefined : error ?? (asked !== "" && count.isError ? messageOf(count.error).split("\n")[0] : undefined);
+  const fault = writing ? undefined : (error ?? (asked !== "" && count.isError ? messageOf(count.error).split("\n")[0] : undefined));
   return (
     <div>
-      <KqlInput label="Query" placeholder="policy: web and site: (fra or ams)" disabled={disabled} text={kuery} error={fault} onText={onChange} onFocus={() => setWriting(true)} onLeave={() => setWriting(false)} />
+      <KqlInput
+        label="Query"
+        placeholder="policy: web and site: (fra or ams)"
+        disabled={disabled}
+        text={kuery}
+        error={fault}
+        onText={onChange}
+        onFocus={() => setWriting(true)}
+        onLeave={() => setWriting(false)}
+      />
       <div className={classes.count}>
         <span role="status">
-          {disabled ? "" : asked === "" ? <span className={classes.hint}>Nothing is chosen yet. Write a query in KQL, or narrow the fleet step by step.</span>
-            : count.data !== undefined && !count.isError ? <><b>{plural(count.data, "host")}</b> {count.data === 1 ? "matches" : "match"}{count.data > 0 ? <> · <TextLink to="/agents" search={{ kuery: asked } as never} inherit underline="always">Show them</TextLink></> : null}</> : ""}
+          {disabled ? (
+            ""
+          ) : asked === "" ? (
+            <span className={classes.hint}>Nothing is chosen yet. Write a query in KQL, or narrow the fleet step by step.</span>
+          ) : count.data !== undefined && !count.isError ? (
+            <>
+              <b>{plural(count.data, "host")}</b> {count.data === 1 ? "matches" : "match"}
+              {count.data > 0 ? (
+                <>
+                  {" "}
+                  ·{" "}
+                  <TextLink to="/agents" search={{ kuery: asked } as never} inherit underline="always">
+                    Show them
+                  </TextLink>
+                </>
+              ) : null}
+            </>
+          ) : (
+            ""
+          )}
         </span>
         {disabled ? null : <Narrow kuery={kuery} onChange={onChange} />}
       </div>
@@ -82,10 +124,23 @@ function Narrow({ kuery, onChange }: { kuery: string; onChange: (kuery: string) 
     <span className={classes.narrowBar}>
       {shown.map((f) => (
         <Menu key={f.field} position="bottom-end" width={260}>
-          <Menu.Target><Button variant="subtle" color="gray" size="compact-sm" className={classes.narrow} leftSection={f === shown[0] ? <IconFilter size={12} aria-hidden /> : null} rightSection={<IconChevronDown size={12} aria-hidden />}>{fields[f.field]}</Button></Menu.Target>
+          <Menu.Target>
+            <Button
+              variant="subtle"
+              color="gray"
+              size="compact-sm"
+              className={classes.narrow}
+              leftSection={f === shown[0] ? <IconFilter size={12} aria-hidden /> : null}
+              rightSection={<IconChevronDown size={12} aria-hidden />}
+            >
+              {fields[f.field]}
+            </Button>
+          </Menu.Target>
           <Menu.Dropdown>
             {f.values.slice(0, VALUES).map((v) => (
-              <Menu.Item key={v.value} rightSection={<span className={classes.hint}>{v.count.toLocaleString()}</span>} onClick={() => add(v.kuery)}>{v.label ?? (v.value || "none")}</Menu.Item>
+              <Menu.Item key={v.value} rightSection={<span className={classes.hint}>{v.count.toLocaleString()}</span>} onClick={() => add(v.kuery)}>
+                {v.label ?? (v.value || "none")}
+              </Menu.Item>
             ))}
           </Menu.Dropdown>
         </Menu>

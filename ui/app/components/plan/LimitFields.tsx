@@ -5,8 +5,8 @@ import { fieldsOf, type PlanForm } from "~/util/planForm";
 import { faultOf } from "~/util/planPreview";
 import type { Fault } from "~/util/planYaml";
 import { Part } from "./FormParts";
-import { WindowsField } from "./WindowsField";
 import classes from "./Plan.module.css";
+import { WindowsField } from "./WindowsField";
 
 export interface FieldsProps {
   form: PlanForm;
@@ -28,15 +28,29 @@ export const errorOf = ({ faults }: FieldsProps, key: keyof PlanForm): string | 
 
 export function textField(props: FieldsProps, key: Texts, label: string, placeholder: string, more: More = {}): ReactNode {
   return (
-    <TextInput label={label} placeholder={placeholder} autoComplete="off" value={props.form[key]} error={errorOf(props, key)} disabled={props.disabled}
-      onChange={(e) => props.onChange({ [key]: e.currentTarget.value })} {...more} />
+    <TextInput
+      label={label}
+      placeholder={placeholder}
+      autoComplete="off"
+      value={props.form[key]}
+      error={errorOf(props, key)}
+      disabled={props.disabled}
+      onChange={(e) => props.onChange({ [key]: e.currentTarget.value })}
+      {...more}
+    />
   );
 }
 
 export function checkField(props: FieldsProps, key: Flags, label: string, description?: string): ReactNode {
   return (
-    <Checkbox label={label} description={description} checked={props.form[key]} error={errorOf(props, key)} disabled={props.disabled}
-      onChange={(e) => props.onChange({ [key]: e.currentTarget.checked })} />
+    <Checkbox
+      label={label}
+      description={description}
+      checked={props.form[key]}
+      error={errorOf(props, key)}
+      disabled={props.disabled}
+      onChange={(e) => props.onChange({ [key]: e.currentTarget.checked })}
+    />
   );
 }
 
@@ -61,8 +75,16 @@ export function TimePart({ children, ...props }: FieldsProps & { children?: Reac
     <Part title="Time">
       <div className={classes.fields}>
         {textField(props, "soak", "Wait between batches", "none")}
-        <div className={classes.checks}>{checkField(props, "pauseOnSuccess", "Pause after each batch")}{children}</div>
-        <WindowsField windows={props.form.windows} error={errorOf(props, "windows")} disabled={props.disabled} onChange={(windows) => props.onChange({ windows })} />
+        <div className={classes.checks}>
+          {checkField(props, "pauseOnSuccess", "Pause after each batch")}
+          {children}
+        </div>
+        <WindowsField
+          windows={props.form.windows}
+          error={errorOf(props, "windows")}
+          disabled={props.disabled}
+          onChange={(windows) => props.onChange({ windows })}
+        />
       </div>
     </Part>
   );

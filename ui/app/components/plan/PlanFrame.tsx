@@ -1,10 +1,10 @@
 /** The page on which a plan is written: a form beside its text, the preview below them, and the buttons always in sight. */
 import { SegmentedControl } from "@mantine/core";
-import { useRef, type ReactNode } from "react";
+import { type ReactNode, useRef } from "react";
 import type { Fault } from "~/util/planYaml";
 import { Section } from "../base/Page";
-import { YamlEditor } from "./YamlEditor";
 import classes from "./Plan.module.css";
+import { YamlEditor } from "./YamlEditor";
 
 interface Props {
   form: ReactNode;
@@ -34,19 +34,40 @@ export function PlanFrame({ form, text, faults, onText, command, view, onView, p
   return (
     <>
       <div className={classes.tabs}>
-        <SegmentedControl fullWidth aria-label="View" data={[{ value: "form", label: "Form" }, { value: "yaml", label: "YAML" }]} value={view} onChange={(v) => onView(v as "form" | "yaml")} />
+        <SegmentedControl
+          fullWidth
+          aria-label="View"
+          data={[
+            { value: "form", label: "Form" },
+            { value: "yaml", label: "YAML" },
+          ]}
+          value={view}
+          onChange={(v) => onView(v as "form" | "yaml")}
+        />
       </div>
       <div className={classes.page} data-view={view}>
-        <section className={classes.form} aria-label="Form">{form}</section>
-        <section className={classes.yaml} aria-label="YAML" ref={yaml}>
-          <div className={classes.yamlBody}><YamlEditor text={text} faults={faults} onChange={onText} /></div>
-          <div className={classes.note}>The same file works on the command line: <span className="mono">{command}</span></div>
+        <section className={classes.form} aria-label="Form">
+          {form}
         </section>
-        <div className={classes.preview} ref={below}><Section title="Preview">{preview}</Section></div>
+        <section className={classes.yaml} aria-label="YAML" ref={yaml}>
+          <div className={classes.yamlBody}>
+            <YamlEditor text={text} faults={faults} onChange={onText} />
+          </div>
+          <div className={classes.note}>
+            The same file works on the command line: <span className="mono">{command}</span>
+          </div>
+        </section>
+        <div className={classes.preview} ref={below}>
+          <Section title="Preview">{preview}</Section>
+        </div>
       </div>
       <div className={classes.foot}>
         <div className={classes.footText} data-bad={bad || undefined} role="status">
-          {state ? <button type="button" className={classes.toPreview} onClick={show}>{state}</button> : null}
+          {state ? (
+            <button type="button" className={classes.toPreview} onClick={show}>
+              {state}
+            </button>
+          ) : null}
           {remark ? <span>{remark}</span> : null}
         </div>
         <div className={classes.buttons}>{buttons}</div>

@@ -46,7 +46,9 @@ export function StartPlanDialog({ plan, preview: p, onDone, onClose }: Props) {
       onClose={onClose}
     >
       <Stack gap="xs">
-        <span>{strategyText(plan)}, about {durationText(p.estimate)}. {plural(wontOf(p), "host is", "hosts are")} left out. {stopsAt(plan)}</span>
+        <span>
+          {strategyText(plan)}, about {durationText(p.estimate)}. {plural(wontOf(p), "host is", "hosts are")} left out. {stopsAt(plan)}
+        </span>
         <span>It starts exactly as previewed. If the fleet changes before that, nothing starts, and the plan is kept as a draft.</span>
         <TakeOver error={start.error} typed={owner} onType={setOwner} />
       </Stack>

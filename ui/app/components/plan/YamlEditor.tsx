@@ -1,4 +1,4 @@
-import { useId, useRef, type KeyboardEvent } from "react";
+import { type KeyboardEvent, useId, useRef } from "react";
 import type { Fault } from "~/util/planYaml";
 import { sentenceAbout } from "~/util/words";
 import { Callout } from "../Callout";
@@ -27,7 +27,11 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
   const goTo = (line: number) => {
     const el = area.current;
     if (!el) return;
-    const from = text.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+    const from =
+      text
+        .split("\n")
+        .slice(0, line - 1)
+        .join("\n").length + (line > 1 ? 1 : 0);
     const end = text.indexOf("\n", from);
     el.focus();
     el.setSelectionRange(from, end < 0 ? text.length : end);
@@ -42,7 +46,14 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
             <ul className={classes.faults}>
               {shown.map((f) => (
                 <li key={`${f.line} ${f.text}`}>
-                  {f.line > 0 ? <><button type="button" className={classes.goto} onClick={() => goTo(f.line)}>Line {f.line}</button>: </> : null}
+                  {f.line > 0 ? (
+                    <>
+                      <button type="button" className={classes.goto} onClick={() => goTo(f.line)}>
+                        Line {f.line}
+                      </button>
+                      :{" "}
+                    </>
+                  ) : null}
                   <FaultText fault={f} />
                 </li>
               ))}
@@ -52,7 +63,11 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
       ) : null}
       <div className={classes.editor}>
         <div className={classes.gutter} ref={gutter} aria-hidden>
-          {Array.from({ length: lines }, (_, i) => <div key={i} data-fault={wrong.has(i + 1) || undefined}>{i + 1}</div>)}
+          {Array.from({ length: lines }, (_, i) => (
+            <div key={i} data-fault={wrong.has(i + 1) || undefined}>
+              {i + 1}
+            </div>
+          ))}
         </div>
         <textarea
           ref={area}
@@ -67,7 +82,9 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
           value={text}
           onChange={(e) => onChange(e.currentTarget.value)}
           onKeyDown={indent}
-          onScroll={(e) => { if (gutter.current) gutter.current.scrollTop = e.currentTarget.scrollTop; }}
+          onScroll={(e) => {
+            if (gutter.current) gutter.current.scrollTop = e.currentTarget.scrollTop;
+          }}
         />
       </div>
     </div>
@@ -77,7 +94,16 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
 /** The lines after the first mark a position in a query. */
 function FaultText({ fault: f }: { fault: Fault }) {
   const [first, ...drawn] = f.text.split("\n");
-  return <>{sentenceAbout(first!, f.field)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} role="group" aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
+  return (
+    <>
+      {sentenceAbout(first!, f.field)}
+      {drawn.length > 0 ? (
+        <pre className={classes.place} tabIndex={0} role="group" aria-label="Where the query is wrong">
+          {drawn.join("\n")}
+        </pre>
+      ) : null}
+    </>
+  );
 }
 
 /** Enter keeps the indentation. Tab moves the focus, as everywhere. */

@@ -1,7 +1,7 @@
 /** What the hosts of a policy run. */
 import { useMemo } from "react";
 import type { Policy, PolicyComponent } from "~/api/types";
-import { DataTable, type Column } from "~/components/base/DataTable";
+import { type Column, DataTable } from "~/components/base/DataTable";
 import { Facts } from "~/components/base/Page";
 import { TextLink } from "~/components/TextLink";
 import { healthText, runsQuery } from "~/util/component";
@@ -15,18 +15,41 @@ function inForceText(c: PolicyComponent): string {
 }
 
 export function PolicyComponents({ policy: p }: { policy: Policy }) {
-  const columns = useMemo((): Column<PolicyComponent>[] => [
-    { id: "name", header: "Component", cell: (c) => <strong>{c.name}</strong> },
-    { id: "runtime", header: "Runs as", cell: (c) => c.runtime, nowrap: true },
-    { id: "version", header: "First version", cell: (c) => (c.version ? <span className="mono">{c.version}</span> : "none: an order installs it") },
-    { id: "lockstep", header: "Versions", cell: inForceText, wide: true },
-    { id: "health", header: "Health after an upgrade", cell: healthText, wide: true },
-    {
-      id: "hosts", header: "Hosts", nowrap: true,
-      cell: (c) => <TextLink to="/agents" search={{ kuery: `policy_id: ${quoted(p.id)} and ${runsQuery(c.name)}` }} inherit underline="always" aria-label={`Hosts that run ${c.name}`}>Show hosts</TextLink>,
-    },
-  ], [p.id]);
-  return <DataTable label={`Components of ${p.name}`} columns={columns} rows={p.components ?? []} rowId={(c) => c.name} expanded={(c) => <Details component={c} />} />;
+  const columns = useMemo(
+    (): Column<PolicyComponent>[] => [
+      { id: "name", header: "Component", cell: (c) => <strong>{c.name}</strong> },
+      { id: "runtime", header: "Runs as", cell: (c) => c.runtime, nowrap: true },
+      { id: "version", header: "First version", cell: (c) => (c.version ? <span className="mono">{c.version}</span> : "none: an order installs it") },
+      { id: "lockstep", header: "Versions", cell: inForceText, wide: true },
+      { id: "health", header: "Health after an upgrade", cell: healthText, wide: true },
+      {
+        id: "hosts",
+        header: "Hosts",
+        nowrap: true,
+        cell: (c) => (
+          <TextLink
+            to="/agents"
+            search={{ kuery: `policy_id: ${quoted(p.id)} and ${runsQuery(c.name)}` }}
+            inherit
+            underline="always"
+            aria-label={`Hosts that run ${c.name}`}
+          >
+            Show hosts
+          </TextLink>
+        ),
+      },
+    ],
+    [p.id],
+  );
+  return (
+    <DataTable
+      label={`Components of ${p.name}`}
+      columns={columns}
+      rows={p.components ?? []}
+      rowId={(c) => c.name}
+      expanded={(c) => <Details component={c} />}
+    />
+  );
 }
 
 function Details({ component: c }: { component: PolicyComponent }) {
@@ -35,10 +58,37 @@ function Details({ component: c }: { component: PolicyComponent }) {
     <Facts
       columns={2}
       rows={[
-        ["Image", c.artifact?.image ? <span key="image" className="mono">{c.artifact.image}</span> : "as in the package"],
+        [
+          "Image",
+          c.artifact?.image ? (
+            <span key="image" className="mono">
+              {c.artifact.image}
+            </span>
+          ) : (
+            "as in the package"
+          ),
+        ],
         ["Configuration", c.server_config ? "rendered by the server, where the package allows it" : "from the package"],
-        ["Checks", c.health?.checks?.length ? c.health.checks.map((k) => <div key={k.name}>{k.name}: <span className="mono">{k.http ?? k.tcp}</span></div>) : "those of the package"],
-        ["Variables", variables.length > 0 ? variables.map(([k, v]) => <div key={k} className="mono">{k} = {v}</div>) : "none"],
+        [
+          "Checks",
+          c.health?.checks?.length
+            ? c.health.checks.map((k) => (
+                <div key={k.name}>
+                  {k.name}: <span className="mono">{k.http ?? k.tcp}</span>
+                </div>
+              ))
+            : "those of the package",
+        ],
+        [
+          "Variables",
+          variables.length > 0
+            ? variables.map(([k, v]) => (
+                <div key={k} className="mono">
+                  {k} = {v}
+                </div>
+              ))
+            : "none",
+        ],
       ]}
     />
   );

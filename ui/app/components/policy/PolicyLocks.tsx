@@ -1,8 +1,8 @@
 /** The rollout that holds a policy. */
 import { useQuery } from "@tanstack/react-query";
 import { rolloutsQuery } from "~/api/queries";
-import { Callout } from "~/components/Callout";
 import { RolloutBadge } from "~/components/base/Badge";
+import { Callout } from "~/components/Callout";
 import { TextLink } from "~/components/TextLink";
 import { locksOf } from "~/util/guardRails";
 
@@ -14,7 +14,12 @@ export function PolicyLocks({ policyId }: { policyId: string }) {
   return (
     <Callout kind="info" title="A rollout holds this policy">
       {locks.map(({ rollout: r }) => (
-        <div key={r.id}><TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} inherit underline="always">{r.plan.name}</TextLink> <RolloutBadge rollout={r} /></div>
+        <div key={r.id}>
+          <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: r.id }} inherit underline="always">
+            {r.plan.name}
+          </TextLink>{" "}
+          <RolloutBadge rollout={r} />
+        </div>
       ))}
       Until it ends, no other rollout of the hosts of this policy starts.
     </Callout>

@@ -5,14 +5,14 @@ import { useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { trailQuery } from "~/api/overview";
 import type { Policy } from "~/api/types";
-import { DataTable, type Column } from "~/components/base/DataTable";
-import { Empty, Loading, LoadError } from "~/components/base/Page";
+import { type Column, DataTable } from "~/components/base/DataTable";
+import { Empty, LoadError, Loading } from "~/components/base/Page";
 import { When } from "~/components/base/Time";
 import { DiffView } from "~/components/fleet/DiffView";
 import { TextLink } from "~/components/TextLink";
-import type { PolicySearch } from "~/util/adminSearch";
-import { revisionText, revisionsOf, settingsText, type Revision } from "~/util/policy";
 import classes from "~/pages/Admin.module.css";
+import type { PolicySearch } from "~/util/adminSearch";
+import { type Revision, revisionsOf, revisionText, settingsText } from "~/util/policy";
 
 /** The newest revisions; the audit page has older ones. */
 const SHOWN = 100;
@@ -20,24 +20,49 @@ const SHOWN = 100;
 export function Revisions({ policy: p, search }: { policy: Policy; search: PolicySearch }) {
   const trail = useQuery(trailQuery({ subject: p.id }, 1, SHOWN));
   const revisions = useMemo(() => revisionsOf(trail.data?.items ?? []), [trail.data]);
-  const columns = useMemo((): Column<Revision>[] => [
-    { id: "revision", header: "Revision", nowrap: true, cell: (r) => <TextLink to="/policies/$policyId" params={{ policyId: p.id }} search={{ revision: r.number }} inherit underline="always" replace resetScroll={false} aria-label={`Show what revision ${r.number} changed`}>{r.number}</TextLink> },
-    { id: "what", header: "Changed", cell: (r) => revisionText(r.entry, p.name) },
-    { id: "who", header: "By", nowrap: true, cell: (r) => r.entry.actor },
-    { id: "when", header: "When", nowrap: true, cell: (r) => <When at={r.entry.at} /> },
-    { id: "why", header: "Reason", wide: true, cell: (r) => r.entry.why ?? <span className={classes.muted}>–</span> },
-  ], [p.id, p.name]);
+  const columns = useMemo(
+    (): Column<Revision>[] => [
+      {
+        id: "revision",
+        header: "Revision",
+        nowrap: true,
+        cell: (r) => (
+          <TextLink
+            to="/policies/$policyId"
+            params={{ policyId: p.id }}
+            search={{ revision: r.number }}
+            inherit
+            underline="always"
+            replace
+            resetScroll={false}
+            aria-label={`Show what revision ${r.number} changed`}
+          >
+            {r.number}
+          </TextLink>
+        ),
+      },
+      { id: "what", header: "Changed", cell: (r) => revisionText(r.entry, p.name) },
+      { id: "who", header: "By", nowrap: true, cell: (r) => r.entry.actor },
+      { id: "when", header: "When", nowrap: true, cell: (r) => <When at={r.entry.at} /> },
+      { id: "why", header: "Reason", wide: true, cell: (r) => r.entry.why ?? <span className={classes.muted}>–</span> },
+    ],
+    [p.id, p.name],
+  );
 
   if (trail.isError) return <LoadError what="The revisions" error={trail.error} onRetry={() => void trail.refetch()} />;
   if (trail.isPending) return <Loading rows={3} />;
-  if (revisions.length === 0) return <Empty title="No revision is recorded">The audit trail has the settings of a policy after each change, from its next change on.</Empty>;
+  if (revisions.length === 0)
+    return <Empty title="No revision is recorded">The audit trail has the settings of a policy after each change, from its next change on.</Empty>;
   const to = revisions.find((r) => r.number === search.revision) ?? revisions[0]!;
   const from = revisions.find((r) => r.number === search.against) ?? revisions[revisions.indexOf(to) + 1];
   return (
     <div className={classes.tight}>
       <DataTable label="Revisions" columns={columns} rows={revisions} rowId={(r) => String(r.number)} selected={new Set([String(to.number)])} />
       <p className={classes.note}>
-        <TextLink to="/audit" search={{ subject: p.id }} inherit underline="always">Everything that concerns this policy</TextLink> is in the audit trail.
+        <TextLink to="/audit" search={{ subject: p.id }} inherit underline="always">
+          Everything that concerns this policy
+        </TextLink>{" "}
+        is in the audit trail.
       </p>
       {from ? <Comparison policy={p} revisions={revisions} from={from} to={to} /> : null}
     </div>
@@ -48,7 +73,13 @@ function Comparison({ policy: p, revisions, from, to }: { policy: Policy; revisi
   const navigate = useNavigate();
   const data = revisions.map((r) => ({ value: String(r.number), label: `Revision ${r.number}` }));
   const go = (revision: string | null, against: string | null) =>
-    void navigate({ to: "/policies/$policyId", params: { policyId: p.id }, search: { revision: Number(revision), against: Number(against) }, replace: true, resetScroll: false });
+    void navigate({
+      to: "/policies/$policyId",
+      params: { policyId: p.id },
+      search: { revision: Number(revision), against: Number(against) },
+      replace: true,
+      resetScroll: false,
+    });
   const [before, after] = [from, to].map((r) => (r.settings ? settingsText(r.settings) : undefined));
   return (
     <div className={classes.frame}>
@@ -58,9 +89,13 @@ function Comparison({ policy: p, revisions, from, to }: { policy: Policy; revisi
         <span>to</span>
         <Select w={140} aria-label="Compare to" allowDeselect={false} data={data} value={String(to.number)} onChange={(v) => go(v, String(from.number))} />
       </div>
-      {before === undefined || after === undefined ? <p className={classes.compareNote}>The settings of one of them were too large for the audit trail.</p>
-        : before === after ? <p className={classes.compareNote}>No difference in what the audit trail records: the names, timeouts, required versions and components.</p>
-          : <DiffView before={before} after={after} label={`Difference from revision ${from.number} to ${to.number}`} />}
+      {before === undefined || after === undefined ? (
+        <p className={classes.compareNote}>The settings of one of them were too large for the audit trail.</p>
+      ) : before === after ? (
+        <p className={classes.compareNote}>No difference in what the audit trail records: the names, timeouts, required versions and components.</p>
+      ) : (
+        <DiffView before={before} after={after} label={`Difference from revision ${from.number} to ${to.number}`} />
+      )}
     </div>
   );
 }

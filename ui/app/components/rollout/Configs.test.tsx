@@ -28,7 +28,15 @@ afterEach(async () => {
 });
 
 const show = (preview: Preview) =>
-  act(async () => root.render(<MantineProvider env="test"><QueryClientProvider client={new QueryClient()}><Configs preview={preview} /></QueryClientProvider></MantineProvider>));
+  act(async () =>
+    root.render(
+      <MantineProvider env="test">
+        <QueryClientProvider client={new QueryClient()}>
+          <Configs preview={preview} />
+        </QueryClientProvider>
+      </MantineProvider>,
+    ),
+  );
 
 const hosts = () => [...document.querySelectorAll("button")].map((b) => b.textContent!.trim());
 
@@ -39,7 +47,10 @@ async function open(text: string): Promise<void> {
 }
 
 async function shows(text: string): Promise<void> {
-  for (let i = 0; i < 100 && !document.body.textContent!.includes(text); i++) await act(async () => { await new Promise((resolve) => setTimeout(resolve, 10)); });
+  for (let i = 0; i < 100 && !document.body.textContent!.includes(text); i++)
+    await act(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    });
   expect(document.body.textContent).toContain(text);
 }
 
@@ -69,10 +80,11 @@ test("hosts are searched, and only so many shown", async () => {
   expect(hosts()).toHaveLength(50);
   expect(document.body.textContent).toContain("and 10 more: search for a host");
   const search = document.querySelector("input")!;
-  const type = (text: string) => act(async () => {
-    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value")!.set!.call(search, text);
-    search.dispatchEvent(new Event("input", { bubbles: true }));
-  });
+  const type = (text: string) =>
+    act(async () => {
+      Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value")!.set!.call(search, text);
+      search.dispatchEvent(new Event("input", { bubbles: true }));
+    });
   await type("web-59");
   expect(hosts()).toEqual(["Configuration of web-59"]);
   await type("db");

@@ -1,12 +1,12 @@
 import { Text, TextInput } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
 import { IconChevronDown, IconChevronRight, IconSearch } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
 import { useId, useMemo, useState } from "react";
 import { previewConfigQuery } from "~/api/queries";
 import type { Preview, PreviewTarget } from "~/api/types";
 import { withConfig } from "~/util/preview";
 import { closed } from "~/util/words";
-import { Loading, LoadError, Section } from "../base/Page";
+import { LoadError, Loading, Section } from "../base/Page";
 import { Callout } from "../Callout";
 import classes from "./Preview.module.css";
 
@@ -33,8 +33,14 @@ export function Configs({ preview: p }: { preview: Preview }) {
           onChange={(e) => setSearch(e.currentTarget.value)}
         />
       ) : null}
-      {found.length === 0 ? <div className={classes.foot} role="status">None of them matches “{search}”.</div> : null}
-      {found.slice(0, HOSTS).map((t) => <Host key={t.agent_id} preview={p} target={t} />)}
+      {found.length === 0 ? (
+        <div className={classes.foot} role="status">
+          None of them matches “{search}”.
+        </div>
+      ) : null}
+      {found.slice(0, HOSTS).map((t) => (
+        <Host key={t.agent_id} preview={p} target={t} />
+      ))}
       {found.length > HOSTS ? <div className={classes.foot}>and {(found.length - HOSTS).toLocaleString()} more: search for a host</div> : null}
     </Section>
   );
@@ -49,7 +55,11 @@ function Host({ preview, target: t }: { preview: Preview; target: PreviewTarget 
       <button type="button" className={classes.head} aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
         <Chevron size={16} aria-hidden /> Configuration of {t.hostname || t.agent_id}
       </button>
-      {open ? <div className={classes.config} id={id}><Diff preview={preview} target={t} /></div> : null}
+      {open ? (
+        <div className={classes.config} id={id}>
+          <Diff preview={preview} target={t} />
+        </div>
+      ) : null}
     </div>
   );
 }
@@ -60,6 +70,15 @@ function Diff({ preview: p, target: t }: { preview: Preview; target: PreviewTarg
   if (config.isError) return <LoadError what="The configuration" error={config.error} onRetry={() => void config.refetch()} />;
   const { diff, error } = config.data;
   if (error) return <Callout kind="error">{closed(error)}</Callout>;
-  if (!diff) return <Text size="sm" c="dimmed">The host has these files already.</Text>;
-  return <pre className={classes.diff} tabIndex={0} role="group" aria-label={`What changes on ${t.hostname || t.agent_id}`}>{diff}</pre>;
+  if (!diff)
+    return (
+      <Text size="sm" c="dimmed">
+        The host has these files already.
+      </Text>
+    );
+  return (
+    <pre className={classes.diff} tabIndex={0} role="group" aria-label={`What changes on ${t.hostname || t.agent_id}`}>
+      {diff}
+    </pre>
+  );
 }

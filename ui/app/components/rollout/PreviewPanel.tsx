@@ -5,8 +5,8 @@ import { Section } from "../base/Page";
 import { CopyIcon } from "../CopyBlock";
 import { PlanPreview } from "../plan/PlanPreview";
 import { Configs } from "./Configs";
-import { Skipped } from "./Skipped";
 import classes from "./Preview.module.css";
+import { Skipped } from "./Skipped";
 
 /** What a draft would do. It is stored: a start sends its hash, and its configuration files can be read. */
 export function PreviewPanel({ preview: p }: { preview: Preview }) {
@@ -15,7 +15,20 @@ export function PreviewPanel({ preview: p }: { preview: Preview }) {
       <Section title="Preview">
         <PlanPreview
           preview={p}
-          more={<><span>Previewed <b>{exactWithZone(p.at)}</b></span><span>Hash <b className="mono" title={p.hash}>{shortHash(p.hash)}…</b> <CopyIcon text={p.hash} label="Copy the preview's hash" /></span></>}
+          more={
+            <>
+              <span>
+                Previewed <b>{exactWithZone(p.at)}</b>
+              </span>
+              <span>
+                Hash{" "}
+                <b className="mono" title={p.hash}>
+                  {shortHash(p.hash)}…
+                </b>{" "}
+                <CopyIcon text={p.hash} label="Copy the preview's hash" />
+              </span>
+            </>
+          }
         />
       </Section>
       <Configs preview={p} />

@@ -3,8 +3,8 @@ import { IconChevronDown, IconChevronRight, IconSearch } from "@tabler/icons-rea
 import { Link } from "@tanstack/react-router";
 import { useId, useMemo, useState } from "react";
 import type { Preview } from "~/api/types";
-import { groupSkipped, type SkipGroup } from "~/util/preview";
 import { wontOf } from "~/util/planPreview";
+import { groupSkipped, type SkipGroup } from "~/util/preview";
 import { plural, sentence } from "~/util/words";
 import { Section } from "../base/Page";
 import classes from "./Preview.module.css";
@@ -32,9 +32,17 @@ export function Skipped({ preview: p }: { preview: Preview }) {
           onChange={(e) => setSearch(e.currentTarget.value)}
         />
       ) : null}
-      {groups.length === 0 ? <div className={classes.foot} role="status">None of them matches “{search}”.</div> : null}
-      {groups.map((g) => <Group key={g.code} group={g} open={search !== ""} />)}
-      {skipped.length < wontOf(p) ? <div className={classes.foot}>The first {skipped.length.toLocaleString()} are listed; the counts of the preview are of all.</div> : null}
+      {groups.length === 0 ? (
+        <div className={classes.foot} role="status">
+          None of them matches “{search}”.
+        </div>
+      ) : null}
+      {groups.map((g) => (
+        <Group key={g.code} group={g} open={search !== ""} />
+      ))}
+      {skipped.length < wontOf(p) ? (
+        <div className={classes.foot}>The first {skipped.length.toLocaleString()} are listed; the counts of the preview are of all.</div>
+      ) : null}
     </Section>
   );
 }
@@ -53,10 +61,17 @@ function Group({ group: g, open }: { group: SkipGroup; open: boolean }) {
         <ul className={classes.hosts} id={id}>
           {g.agents.slice(0, LINES).map((a) => (
             <li key={a.agent_id}>
-              <Link to="/agents/$agentId" params={{ agentId: a.agent_id }}>{a.hostname || a.agent_id}</Link> <span className="mono">{a.version}</span> <span>{sentence(a.text)}</span>
+              <Link to="/agents/$agentId" params={{ agentId: a.agent_id }}>
+                {a.hostname || a.agent_id}
+              </Link>{" "}
+              <span className="mono">{a.version}</span> <span>{sentence(a.text)}</span>
             </li>
           ))}
-          {g.agents.length > LINES ? <li><span>and {(g.agents.length - LINES).toLocaleString()} more</span></li> : null}
+          {g.agents.length > LINES ? (
+            <li>
+              <span>and {(g.agents.length - LINES).toLocaleString()} more</span>
+            </li>
+          ) : null}
         </ul>
       ) : null}
     </div>

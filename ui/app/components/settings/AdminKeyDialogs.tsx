@@ -19,15 +19,32 @@ export function CreateAdminKeyDialog({ onClose }: { onClose: () => void }) {
   if (create.data?.api_key) {
     return (
       <SecretDialog title={`Admin key of ${create.data.name}`} label="Admin key" secret={create.data.api_key} onClose={onClose}>
-        <p>Give it to whoever it is for. It is pasted on the login page, or given to <span className="mono">muster login</span>.</p>
+        <p>
+          Give it to whoever it is for. It is pasted on the login page, or given to <span className="mono">muster login</span>.
+        </p>
       </SecretDialog>
     );
   }
   return (
-    <Dialog title="Create an admin key?" confirm="Create key" why="optional" reason={name.trim() === "" ? "Name the person or program that uses the key first." : null} busy={create.isPending} error={create.error}
-      onConfirm={(why) => create.mutate(why)} onClose={onClose}>
+    <Dialog
+      title="Create an admin key?"
+      confirm="Create key"
+      why="optional"
+      reason={name.trim() === "" ? "Name the person or program that uses the key first." : null}
+      busy={create.isPending}
+      error={create.error}
+      onConfirm={(why) => create.mutate(why)}
+      onClose={onClose}
+    >
       <Stack gap="sm">
-        <TextInput label="Name" description="Of the person or program. It stands beside everything that is done with the key." data-autofocus maxLength={100} value={name} onChange={(e) => setName(e.currentTarget.value)} />
+        <TextInput
+          label="Name"
+          description="Of the person or program. It stands beside everything that is done with the key."
+          data-autofocus
+          maxLength={100}
+          value={name}
+          onChange={(e) => setName(e.currentTarget.value)}
+        />
         <Select label="Gives access for" allowDeselect={false} data={ADMIN_LIFETIMES} value={lifetime} onChange={(v) => setLifetime(v ?? "")} />
       </Stack>
     </Dialog>
@@ -69,7 +86,15 @@ export function RotateAdminKeyDialog({ adminKey: k, mine, onClose }: OneKey) {
     );
   }
   return (
-    <Dialog title={`Rotate ${k.name}?`} confirm="Rotate key" why="optional" busy={rotate.isPending} error={rotate.error} onConfirm={(why) => rotate.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={`Rotate ${k.name}?`}
+      confirm="Rotate key"
+      why="optional"
+      busy={rotate.isPending}
+      error={rotate.error}
+      onConfirm={(why) => rotate.mutate(why)}
+      onClose={onClose}
+    >
       <Stack gap="sm">
         <span>A new key with the same name replaces this one, for as long as this one was to last.</span>
         <Select label="The old key stays usable for" allowDeselect={false} data={GRACES} value={grace} onChange={(v) => setGrace(v ?? "")} />
@@ -81,7 +106,17 @@ export function RotateAdminKeyDialog({ adminKey: k, mine, onClose }: OneKey) {
 export function RevokeAdminKeyDialog({ adminKey: k, mine, onClose }: OneKey) {
   const revoke = useChange({ run: (why: string) => revokeAdminKey(k.id, why), done: `The key ${k.name} is revoked`, stale: STALE, after: onClose });
   return (
-    <Dialog title={`Revoke ${k.name}?`} confirm="Revoke key" danger typed={k.name} why="optional" busy={revoke.isPending} error={revoke.error} onConfirm={(why) => revoke.mutate(why)} onClose={onClose}>
+    <Dialog
+      title={`Revoke ${k.name}?`}
+      confirm="Revoke key"
+      danger
+      typed={k.name}
+      why="optional"
+      busy={revoke.isPending}
+      error={revoke.error}
+      onConfirm={(why) => revoke.mutate(why)}
+      onClose={onClose}
+    >
       <p>Nobody can use it any more, and its sessions end{mine ? ", yours too" : ""}. A revoked key cannot be used again: create a new one instead.</p>
     </Dialog>
   );
