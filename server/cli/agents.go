@@ -91,7 +91,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 				if g.Shared != nil {
 					row("identity", "%s", g.Shared.Text)
 					for _, b := range g.Shared.Hosts {
-						row("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), cmp.Or(deref(b.MachineId), "unknown"))
+						row("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), cmp.Or(b.MachineID, "unknown"))
 					}
 					row("", "%s", g.Shared.Next)
 				}
@@ -115,7 +115,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 					row("last healthy", "%s", healthy)
 				}
 				if g.Rollout != nil {
-					row("rollout", "%s (%s): see `muster agents why %s`", g.Rollout.Name, g.Rollout.Id, g.Id)
+					row("rollout", "%s (%s): see `muster agents why %s`", g.Rollout.Name, g.Rollout.ID, g.Id)
 				}
 				row("rollback", "%s", describeRollback(g.Rollback))
 				if g.Watch != nil {

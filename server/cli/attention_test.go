@@ -51,8 +51,8 @@ func TestOperatorKeepsViews(t *testing.T) {
 	o.contains(o.run("views", "list"), "Offline", "agents", "kuery=health%3Aoffline", "first key")
 	view := asJSON[adminapi.ViewList](o, "views", "list").Items[0]
 	o.fails(1, []string{"views", "save", "x", "--page", "hosts"}, `page: is "hosts"`)
-	o.contains(o.run("views", "delete", view.Id), "deleted")
-	o.fails(1, []string{"views", "delete", view.Id}, "no saved view")
+	o.contains(o.run("views", "delete", view.ID), "deleted")
+	o.fails(1, []string{"views", "delete", view.ID}, "no saved view")
 	if got := s.Admin(http.MethodGet, "/api/v1/views", nil); strings.Contains(string(got.Body), "Offline") {
 		t.Errorf("the views are %s", got.Body)
 	}

@@ -278,7 +278,7 @@ a key, list the keys that are accepted.`,
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server accepts packages signed by %s\n", got.Item.Id) })
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server accepts packages signed by %s\n", got.Item.ID) })
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the key")
@@ -292,7 +292,7 @@ func (a *client) listPublisherKeys(cmd *cobra.Command) error {
 	}
 	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 		rows[adminapi.PublisherKey]{heading: "ID\tNAME\tADDED\tBY", row: func(k adminapi.PublisherKey, _ time.Time) []any {
-			return []any{k.Id, k.Name, k.AddedAt.Local().Format(time.DateTime), deref(k.AddedBy)}
+			return []any{k.ID, k.Name, k.AddedAt.Local().Format(time.DateTime), k.AddedBy}
 		}}.print(w, got.Items)
 	})
 }

@@ -122,11 +122,11 @@ func parseWindows(texts []string) ([]adminapi.Window, error) {
 
 // componentOf describes a component of a policy.
 func componentOf(c adminapi.PolicyComponent) string {
-	text := fmt.Sprintf("%s by %s", strings.TrimSpace(c.Name+" "+deref(c.Version)), c.Runtime)
-	if image := deref(deref(c.Artifact).Image); image != "" {
+	text := fmt.Sprintf("%s by %s", strings.TrimSpace(c.Name+" "+c.Version), c.Runtime)
+	if image := c.Artifact.Image; image != "" {
 		text += " from " + image
 	}
-	if deref(c.Lockstep) {
+	if c.Lockstep {
 		text += ", in lockstep: " + inForceOf(c)
 	}
 	return text
@@ -137,9 +137,9 @@ func inForceOf(c adminapi.PolicyComponent) string {
 	switch f := c.InForce; {
 	case f == nil:
 		return "no version is in force until a rollout in lockstep"
-	case deref(f.Changing) && f.Version == "":
+	case f.Changing && f.Version == "":
 		return "a rollout in lockstep is bringing the first version"
-	case deref(f.Changing):
+	case f.Changing:
 		return f.Version + " is in force, and a rollout in lockstep is changing that"
 	default:
 		return f.Version + " is in force"
@@ -320,7 +320,7 @@ func installs(p adminapi.Policy) (texts []string) {
 		return nil
 	}
 	for _, c := range deref(p.Components) {
-		v := deref(c.Version)
+		v := c.Version
 		if f := c.InForce; f != nil && f.Version != "" {
 			v = f.Version // it wins over the version of the file
 		}

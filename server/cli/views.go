@@ -19,7 +19,7 @@ func (a *client) newViews() *cobra.Command {
 func (a *client) newViewsList() *cobra.Command {
 	return showing(a, &cobra.Command{Use: "list", Short: "List the saved views"}, adminapi.ListViews, func(w io.Writer, got adminapi.ViewList) {
 		rows[adminapi.View]{heading: "ID\tPAGE\tNAME\tSEARCH\tBY\tAT", empty: "none", row: func(v adminapi.View, _ time.Time) []any {
-			return []any{v.Id, v.Page, v.Name, v.Search, v.CreatedBy, v.CreatedAt.Local().Format(time.DateTime)}
+			return []any{v.ID, v.Page, v.Name, v.Search, v.CreatedBy, v.CreatedAt.Local().Format(time.DateTime)}
 		}}.print(w, got.Items)
 	})
 }
@@ -32,8 +32,8 @@ func (a *client) newViewsSave() *cobra.Command {
 		Example: `  muster views save 'Offline in Berlin' --search 'kuery=health%3Aoffline+and+site%3Aber'`,
 		Args:    cobra.ExactArgs(1),
 	}, adminapi.SaveView, func(_ *cobra.Command, args []string) (adminapi.SaveViewRequest, error) {
-		return adminapi.SaveViewRequest{Page: adminapi.SaveViewRequestPage(page), Name: args[0], Search: search}, nil
-	}, func(w io.Writer, got adminapi.ViewItem) { fmt.Fprintf(w, "saved %s\n", got.Item.Id) })
+		return adminapi.SaveViewRequest{Page: adminapi.ViewPage(page), Name: args[0], Search: search}, nil
+	}, func(w io.Writer, got adminapi.ViewItem) { fmt.Fprintf(w, "saved %s\n", got.Item.ID) })
 	cmd.Flags().StringVar(&page, "page", "agents", "page of the view: agents, activity, rollouts, audit or incidents")
 	cmd.Flags().StringVar(&search, "search", "", "the page's address after the question mark")
 	return cmd

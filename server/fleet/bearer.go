@@ -37,15 +37,18 @@ const (
 // Bearer is a program that has checked in with an agent's key. Elastic's agents, and Muster's before
 // they reported more, are told apart by the machine's id alone.
 type Bearer struct {
+	Hostname string `json:"hostname"`
+	Version  string `json:"version"`
+	// Absent if its system has none
 	MachineID string `json:"machine_id,omitempty"`
-	BootID    string `json:"boot_id,omitempty"`
+	// Another one after each boot; absent from Elastic Agents
+	BootID string `json:"boot_id,omitempty"`
+	// Another one after each start of the agent; absent from Elastic Agents
 	ProcessID string `json:"process_id,omitempty"`
-	Hostname  string `json:"hostname"`
-	Version   string `json:"version"`
-	// Since is when it first checked in, and Again when it was last seen to come after another
-	// one had; Again is written at most every bearerRest.
+	// When it first checked in
 	Since time.Time `json:"since"`
-	Again time.Time `json:"again"`
+	// When it last came after another one, to half a minute
+	Again time.Time `json:"again"` // written at most every bearerRest
 }
 
 // BearerOf returns the bearer that a check-in shows. It is zero if the check-in shows none.

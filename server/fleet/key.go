@@ -107,10 +107,12 @@ func (k AdminKey) Usable(now time.Time) error {
 
 // PublisherKey is an OpenPGP key with which Elastic signs packages that the server accepts.
 type PublisherKey struct {
-	ID        string    `json:"id"` // 16 hexadecimal digits
+	// 16 hexadecimal digits
+	ID string `json:"id"`
+	// An armored OpenPGP key
 	PublicKey string    `json:"public_key"`
 	Name      string    `json:"name"`
 	AddedAt   time.Time `json:"added_at"`
-	AddedBy   string    `json:"added_by"`
+	AddedBy   string    `json:"added_by,omitempty"`
 	Revision  int64     `json:"-"`
 }

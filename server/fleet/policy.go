@@ -96,14 +96,15 @@ type AgentFeature struct {
 
 // GlobalDataTag is added to the data of all inputs of a policy.
 type GlobalDataTag struct {
-	Name  string          `json:"name"`
-	Value json.RawMessage `json:"value"` // a string or a number
+	Name string `json:"name"`
+	// A string or a number
+	Value json.RawMessage `json:"value"`
 }
 
 // RequiredVersion is the share of a policy's agents that the server upgrades to a version.
 type RequiredVersion struct {
 	Version    string  `json:"version"`
-	Percentage float64 `json:"percentage"` // 0 to 100
+	Percentage float64 `json:"percentage" schema:"minimum=0,maximum=100"`
 }
 
 // DefaultInactivityTimeout is Fleet's two weeks, longer than any holiday shutdown.

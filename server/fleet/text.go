@@ -22,11 +22,18 @@ import (
 const listed = 10
 
 // List lists names for a sentence.
-func List(names []string) string {
-	if len(names) > listed {
-		return strings.Join(names[:listed], ", ") + fmt.Sprintf(" and %d more", len(names)-listed)
+func List[S ~string](names []S) string {
+	var b strings.Builder
+	for i, name := range names[:min(len(names), listed)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(name))
 	}
-	return strings.Join(names, ", ")
+	if more := len(names) - listed; more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
 }
 
 // firstRunes returns the first n characters of a text.

@@ -11,18 +11,31 @@ import (
 
 // View is a saved view of a list: the page, and what follows the question mark in its address.
 type View struct {
-	ID        string    `json:"id"`
-	Page      string    `json:"page"`
-	Name      string    `json:"name"`
-	Search    string    `json:"search"`
+	ID   string   `json:"id"`
+	Page ViewPage `json:"page"`
+	Name string   `json:"name"`
+	// The page's address after the question mark
+	Search    string    `json:"search" schema:"maxLength=4000"`
 	CreatedBy string    `json:"created_by"`
 	CreatedAt time.Time `json:"created_at"`
 
 	Revision int64 `json:"-"`
 }
 
+// ViewPage is a page that has saved views.
+type ViewPage string
+
+// Values of ViewPage.
+const (
+	ViewAgents    ViewPage = "agents"
+	ViewActivity  ViewPage = "activity"
+	ViewRollouts  ViewPage = "rollouts"
+	ViewAudit     ViewPage = "audit"
+	ViewIncidents ViewPage = "incidents"
+)
+
 // ViewPages are the pages that have saved views.
-var ViewPages = []string{"agents", "activity", "rollouts", "audit", "incidents"}
+var ViewPages = []ViewPage{ViewAgents, ViewActivity, ViewRollouts, ViewAudit, ViewIncidents}
 
 // The bounds of saved views. All are listed in each menu.
 const (
@@ -34,8 +47,8 @@ const (
 )
 
 // ViewID returns the id of the view of a page and a name, so that a store has one of each.
-func ViewID(page, name string) string {
-	sum := sha256.Sum256([]byte(page + viewNameSeparator + name))
+func ViewID(page ViewPage, name string) string {
+	sum := sha256.Sum256([]byte(string(page) + viewNameSeparator + name))
 	return base64.RawURLEncoding.EncodeToString(sum[:viewIDBytes])
 }
 
@@ -43,7 +56,7 @@ func ViewID(page, name string) string {
 func (v View) Check() error {
 	switch {
 	case !slices.Contains(ViewPages, v.Page):
-		return FieldError("body.page", "is %q, want one of %s", v.Page, strings.Join(ViewPages, ", "))
+		return FieldError("body.page", "is %q, want one of %s", v.Page, List(ViewPages))
 	case strings.TrimSpace(v.Name) == "":
 		return FieldError("body.name", "is empty: name the view")
 	case utf8.RuneCountInString(v.Name) > MaxViewName:

@@ -169,7 +169,7 @@ func (h *Handlers) availableVersions(c *gin.Context) error {
 
 // addActionProgress adds to an action how it stands on its agents.
 func addActionProgress(out *adminapi.ActionStatus, s *action.Status) {
-	out.Rollout = renderRolloutRef(s.Rollout)
+	out.Rollout = s.Rollout
 	if s.Progress == nil {
 		return
 	}

@@ -350,13 +350,7 @@ func renderShared(a *fleet.Agent) *adminapi.SharedIdentity {
 	if text == "" {
 		return nil
 	}
-	out := adminapi.SharedIdentity{Since: *a.SharedSince, Text: fleet.Sentence(text), Next: fleet.SharedRemedy}
-	for _, b := range a.Sharers() {
-		out.Hosts = append(out.Hosts, adminapi.Bearer{
-			Hostname: b.Hostname, Version: b.Version, MachineId: ptr(b.MachineID), BootId: ptr(b.BootID), ProcessId: ptr(b.ProcessID), Since: b.Since, Again: b.Again,
-		})
-	}
-	return &out
+	return &adminapi.SharedIdentity{Since: *a.SharedSince, Text: fleet.Sentence(text), Next: fleet.SharedRemedy, Hosts: a.Sharers()}
 }
 
 func object(raw json.RawMessage) map[string]any {
@@ -419,7 +413,7 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 		out[i] = adminapi.Component{
 			Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message, Units: renderUnits(c.Units),
 			Name: ptr(c.Name), Runtime: ptr(c.Runtime), Version: ptr(c.Version), Hash: ptr(c.Hash), Image: ptr(c.Image), ConfigSha256: ptr(c.ConfigSHA256), RenderedSha256: ptr(c.RenderedSHA256), Lockstep: ptr(c.Lockstep), StartWithheld: ptr(c.StartWithheld),
-			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), RollbackProblems: renderRollbackProblems(c.RollbackProblems), Restarts: ptr(c.Restarts), Since: c.Since,
+			LastHealthyVersion: ptr(c.LastHealthyVersion), Rollbacks: filled(c.Rollbacks), RollbackProblems: filled(c.RollbackProblems), Restarts: ptr(c.Restarts), Since: c.Since,
 			UpgradeDetails: renderDetails(c.UpgradeDetails),
 		}
 		if c.Name != "" {
@@ -431,14 +425,6 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 		}
 	}
 	return out
-}
-
-func renderRollbackProblems(list []agentapi.RollbackProblem) *[]adminapi.RollbackProblem {
-	var out []adminapi.RollbackProblem
-	for _, p := range list {
-		out = append(out, adminapi.RollbackProblem{Version: p.Version, Reason: p.Reason})
-	}
-	return filled(out)
 }
 
 // renderOrdered adds what the server knows of the upgrade of a component.

@@ -182,7 +182,7 @@ func TestComponentHasItsRollout(t *testing.T) {
 	pre := made[adminapi.RolloutPreview](t, s.Admin("POST", path+"/preview", nil))
 	made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": pre.Hash}))
 
-	if c := component(t, s, a, "web-server"); c.Rollout == nil || c.Rollout.Id != r.ID || *c.DesiredVersion != "2.5.0" || *c.Version != "2.4.0" {
+	if c := component(t, s, a, "web-server"); c.Rollout == nil || c.Rollout.ID != r.ID || *c.DesiredVersion != "2.5.0" || *c.Version != "2.4.0" {
 		t.Errorf("the component is %+v", c)
 	}
 	if c := component(t, s, a, "cache"); c.Rollout != nil || *c.DesiredVersion != "1.0.0" {

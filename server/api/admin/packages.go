@@ -91,13 +91,9 @@ func (h *Handlers) deletePackage(c *gin.Context) error {
 	return send(c, adminapi.ActionWord{Action: "deleted"}, h.Artifacts.Delete(c.Request.Context(), c.Param("file"), actor(c)))
 }
 
-func renderPublisherKey(k fleet.PublisherKey) adminapi.PublisherKey {
-	return adminapi.PublisherKey{Id: k.ID, PublicKey: k.PublicKey, Name: k.Name, AddedAt: k.AddedAt, AddedBy: ptr(k.AddedBy)}
-}
-
 func (h *Handlers) listPublisherKeys(c *gin.Context) error {
 	keys, err := h.Artifacts.PublisherKeys(c.Request.Context())
-	return send(c, adminapi.PublisherKeyList{Items: each(keys, renderPublisherKey)}, err)
+	return send(c, adminapi.PublisherKeyList{Items: orEmpty(keys)}, err)
 }
 
 func (h *Handlers) addPublisherKey(c *gin.Context) error {
@@ -110,7 +106,7 @@ func (h *Handlers) addPublisherKey(c *gin.Context) error {
 		name = *req.Name
 	}
 	k, err := h.Artifacts.AddKey(c.Request.Context(), req.PublicKey, name, actor(c))
-	return send(c, adminapi.PublisherKeyItem{Item: renderPublisherKey(k)}, err)
+	return send(c, adminapi.PublisherKeyItem{Item: k}, err)
 }
 
 func (h *Handlers) removePublisherKey(c *gin.Context) error {

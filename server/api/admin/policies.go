@@ -197,46 +197,22 @@ func renderPolicy(p *fleet.Policy, agents int) adminapi.Policy {
 	if monitoring == nil {
 		monitoring = []string{}
 	}
-	out := adminapi.Policy{
-		Id: p.ID, Name: p.Name, Namespace: p.Namespace, Description: ptr(p.Description), SpaceIds: filled(p.SpaceIDs), Revision: p.PolicyRev, Status: "active",
-		InactivityTimeout: new(int(p.InactivityTimeout.Seconds())), UnenrollTimeout: p.UnenrollTimeout,
-		MonitoringEnabled: &monitoring, KeepMonitoringAlive: p.KeepMonitoringAlive, MonitoringPprofEnabled: p.MonitoringPprof,
-		MonitoringHttp: filled(p.MonitoringHTTP), MonitoringDiagnostics: filled(p.MonitoringDiagnostics),
-		DataOutputId: ptr(p.DataOutputID), MonitoringOutputId: ptr(p.MonitoringOutputID), DownloadSourceId: ptr(p.DownloadSourceID), FleetServerHostId: ptr(p.FleetServerHostID),
-		AdvancedSettings: filled(p.AdvancedSettings), Overrides: filled(p.Overrides), IsProtected: p.Protected, IsManaged: p.Managed,
-		IsDefault: ptr(p.Default), IsDefaultFleetServer: ptr(p.DefaultFleetServer), HasFleetServer: p.HasFleetServer, SupportsAgentless: p.SupportsAgentless,
-		Agentless: filled(p.Agentless), UpdatedAt: p.UpdatedAt, UpdatedBy: p.UpdatedBy, PackagePolicies: []map[string]any{}, Agents: agents,
-	}
-	out.AgentFeatures = filled(each(p.AgentFeatures, func(f fleet.AgentFeature) adminapi.AgentFeature {
-		return adminapi.AgentFeature{Name: f.Name, Enabled: f.Enabled}
-	}))
-	out.GlobalDataTags = filled(each(p.GlobalDataTags, func(t fleet.GlobalDataTag) adminapi.GlobalDataTag {
-		return adminapi.GlobalDataTag{Name: t.Name, Value: t.Value}
-	}))
-	out.RequiredVersions = filled(each(p.RequiredVersions, func(v fleet.RequiredVersion) adminapi.RequiredVersion {
-		return adminapi.RequiredVersion{Version: v.Version, Percentage: v.Percentage}
-	}))
-	out.UpgradeWindows = filled(p.UpgradeWindows)
-	out.Components = filled(each(p.Components, func(c agentapi.PolicyComponent) adminapi.PolicyComponent {
-		return policyComponent(c, p.ComponentVariables[c.Name])
-	}))
-	return out
-}
-
-func policyComponent(c agentapi.PolicyComponent, variables map[string]string) adminapi.PolicyComponent {
-	out := adminapi.PolicyComponent{Name: c.Name, Runtime: c.Runtime, Version: ptr(c.Version), ServerConfig: ptr(c.ServerConfig), Lockstep: ptr(c.Lockstep)}
-	if f := c.InForce; f != nil {
-		out.InForce = &adminapi.ComponentInForce{Version: f.Version, Changing: ptr(f.Changing)}
-	}
-	if len(variables) > 0 {
-		out.Variables = &variables
-	}
-	out.Artifact = ptr(adminapi.PolicyArtifact{Image: ptr(c.Artifact.Image)})
-	checks := each(c.Health.Checks, func(c agentapi.ComponentCheck) adminapi.ComponentCheck {
-		return adminapi.ComponentCheck{Name: c.Name, Http: ptr(c.HTTP), Tcp: ptr(c.TCP), Remote: ptr(c.Remote), TimeoutSeconds: ptr(c.TimeoutSeconds), Threshold: ptr(c.Threshold)}
+	components := each(p.Components, func(c agentapi.PolicyComponent) adminapi.PolicyComponent {
+		return adminapi.PolicyComponent{PolicyComponent: c, Variables: p.ComponentVariables[c.Name]}
 	})
-	out.Health = ptr(adminapi.ComponentHealth{WaitSeconds: ptr(c.Health.WaitSeconds), MaxRestarts: c.Health.MaxRestarts, Checks: filled(checks)})
-	return out
+	return adminapi.Policy{
+		Id: p.ID, Name: p.Name, Namespace: p.Namespace, IsProtected: p.Protected, IsManaged: p.Managed, Revision: p.PolicyRev, Status: "active",
+		UpdatedAt: p.UpdatedAt, UpdatedBy: p.UpdatedBy, PackagePolicies: []map[string]any{}, Agents: agents,
+		PolicySettings: adminapi.PolicySettings{
+			Description: ptr(p.Description), SpaceIds: filled(p.SpaceIDs), InactivityTimeout: new(int(p.InactivityTimeout.Seconds())), UnenrollTimeout: p.UnenrollTimeout,
+			MonitoringEnabled: &monitoring, KeepMonitoringAlive: p.KeepMonitoringAlive, MonitoringPprofEnabled: p.MonitoringPprof,
+			MonitoringHttp: filled(p.MonitoringHTTP), MonitoringDiagnostics: filled(p.MonitoringDiagnostics),
+			DataOutputId: ptr(p.DataOutputID), MonitoringOutputId: ptr(p.MonitoringOutputID), DownloadSourceId: ptr(p.DownloadSourceID), FleetServerHostId: ptr(p.FleetServerHostID),
+			AgentFeatures: filled(p.AgentFeatures), GlobalDataTags: filled(p.GlobalDataTags), RequiredVersions: filled(p.RequiredVersions), UpgradeWindows: filled(p.UpgradeWindows),
+			AdvancedSettings: filled(p.AdvancedSettings), Overrides: filled(p.Overrides), Components: filled(components),
+			IsDefault: ptr(p.Default), IsDefaultFleetServer: ptr(p.DefaultFleetServer), HasFleetServer: p.HasFleetServer, SupportsAgentless: p.SupportsAgentless, Agentless: filled(p.Agentless),
+		},
+	}
 }
 
 // filled returns an optional list or JSON value, nil if it is empty.

@@ -265,7 +265,7 @@ func TestOperatorsSetLockstepAndTheServerWhatIsInForce(t *testing.T) {
 		if c.InForce != nil {
 			has = c.InForce.Version
 		}
-		if c.Lockstep == nil || !*c.Lockstep || has != want {
+		if !c.Lockstep || has != want {
 			t.Errorf("%s: the component is %+v, in force is %s, want %s", what, c, has, want)
 		}
 	}
@@ -309,7 +309,7 @@ func TestVariablesOfComponentsStayOnTheServer(t *testing.T) {
 	read := apptest.Decode[adminapi.PolicyItem](t, s.Admin("GET", "/api/fleet/agent_policies/default", nil)).Item
 	for what, p := range map[string]adminapi.Policy{"policy": read, "copy": copied} {
 		list := *p.Components
-		if list[0].Variables != nil || list[1].Variables == nil || !maps.Equal(*list[1].Variables, map[string]string{"port": "8080", "greeting": "hello-from-vars"}) {
+		if list[0].Variables != nil || list[1].Variables == nil || !maps.Equal(list[1].Variables, map[string]string{"port": "8080", "greeting": "hello-from-vars"}) {
 			t.Errorf("the %s has %+v", what, list)
 		}
 	}

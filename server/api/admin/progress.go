@@ -29,7 +29,7 @@ func addProgress(out *adminapi.Agent, a *fleet.Agent, inactivity time.Duration, 
 func renderProgress(p fleet.Progress) *adminapi.Progress {
 	out := &adminapi.Progress{
 		State: p.State, Version: p.Version, From: ptr(p.From), Since: p.Since, Until: p.Until, Retrying: ptr(p.Retrying),
-		Reason: renderReason(p.Code, p.Reason), Rollback: ptr(p.Rollback), By: ptr(p.By), Rollout: renderRolloutRef(p.Rollout), Phase: ptr(p.Phase),
+		Reason: renderReason(p.Code, p.Reason), Rollback: ptr(p.Rollback), By: ptr(p.By), Rollout: p.Rollout, Phase: ptr(p.Phase),
 	}
 	if p.Percent != nil {
 		percent := int(*p.Percent)
@@ -46,11 +46,4 @@ func renderReason(code, text string) *adminapi.WatchReason {
 		return nil
 	}
 	return &adminapi.WatchReason{Code: cmp.Or(code, unknownCause), Text: cmp.Or(text, "no reason is known")}
-}
-
-func renderRolloutRef(r *fleet.RolloutRef) *adminapi.RolloutRef {
-	if r == nil {
-		return nil
-	}
-	return &adminapi.RolloutRef{Id: r.ID, Name: r.Name}
 }

@@ -257,7 +257,7 @@ func TestStartRequiresTheHashOfTheCurrentPreview(t *testing.T) {
 	})
 	t.Run("its agents have the rollout and its version", func(t *testing.T) {
 		for _, g := range answered[adminapi.AgentList](t, s.Admin("GET", "/api/fleet/agents", nil)).Items {
-			if g.Rollout == nil || g.Rollout.Id != r.ID || g.Rollout.Name != "to 1.1.0" || *g.DesiredVersion != "1.1.0" {
+			if g.Rollout == nil || g.Rollout.ID != r.ID || g.Rollout.Name != "to 1.1.0" || *g.DesiredVersion != "1.1.0" {
 				t.Errorf("%s says %+v, %v", g.Id, g.Rollout, *g.DesiredVersion)
 			}
 		}

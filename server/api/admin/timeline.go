@@ -35,7 +35,7 @@ func (h *Handlers) timeline(c *gin.Context) error {
 func renderEntry(r fleet.HistoryRecord) adminapi.TimelineEntry {
 	out := adminapi.TimelineEntry{
 		Id: r.ID, At: r.At, EndedAt: r.EndedAt, Kind: adminapi.TimelineEntryKind(r.Kind), Component: ptr(r.Component), ActionId: ptr(r.ActionID),
-		By: ptr(r.By), Rollout: renderRolloutRef(r.Rollout), From: ptr(r.From), To: ptr(r.To), State: (*adminapi.ProgressState)(ptr(string(r.State))),
+		By: ptr(r.By), Rollout: r.Rollout, From: ptr(r.From), To: ptr(r.To), State: (*adminapi.ProgressState)(ptr(string(r.State))),
 		Reason: renderReason(r.Code, r.Reason), Text: ptr(r.Text), Why: ptr(r.Why),
 	}
 	if len(r.Phases) > 0 {

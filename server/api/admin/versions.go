@@ -71,7 +71,7 @@ func (h *Handlers) inRollouts(ctx context.Context, component string, agents []fl
 	for _, a := range agents {
 		if r, ok := holders[a.ID]; ok {
 			members[r.ID] = append(members[r.ID], a.ID)
-			of[a.ID] = inRollout{rollout: &adminapi.RolloutRef{Id: r.ID, Name: r.Name}}
+			of[a.ID] = inRollout{rollout: &adminapi.RolloutRef{ID: r.ID, Name: r.Name}}
 		}
 	}
 	for rolloutID, ids := range members {

@@ -4,16 +4,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
-	"github.com/muster-fleet/muster/server/fleet"
 )
-
-func renderView(v fleet.View) adminapi.View {
-	return adminapi.View{Id: v.ID, Page: adminapi.ViewPage(v.Page), Name: v.Name, Search: v.Search, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt}
-}
 
 func (h *Handlers) listViews(c *gin.Context) error {
 	all, err := h.Views.List(c.Request.Context())
-	return send(c, adminapi.ViewList{Items: each(all, renderView)}, err)
+	return send(c, adminapi.ViewList{Items: orEmpty(all)}, err)
 }
 
 func (h *Handlers) saveView(c *gin.Context) error {
@@ -21,8 +16,8 @@ func (h *Handlers) saveView(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	v, err := h.Views.Save(c.Request.Context(), string(req.Page), req.Name, req.Search, actor(c))
-	return send(c, adminapi.ViewItem{Item: renderView(v)}, err)
+	v, err := h.Views.Save(c.Request.Context(), req.Page, req.Name, req.Search, actor(c))
+	return send(c, adminapi.ViewItem{Item: v}, err)
 }
 
 func (h *Handlers) deleteView(c *gin.Context) error {

@@ -32,17 +32,17 @@ func TestViewsAreSavedReplacedAndDeleted(t *testing.T) {
 	save("rollouts", "Offline in Berlin", "state=paused")
 	save("agents", "all", "")
 	again := apptest.Decode[adminapi.ViewItem](t, save("agents", "Offline in Berlin", "kuery=x")).Item
-	if again.Id != first.Id {
-		t.Errorf("the replaced view has another id: %s, then %s", first.Id, again.Id)
+	if again.ID != first.ID {
+		t.Errorf("the replaced view has another id: %s, then %s", first.ID, again.ID)
 	}
 	want := "[agents all  first key agents Offline in Berlin kuery=x first key rollouts Offline in Berlin state=paused first key]"
 	if got := fmt.Sprint(list()); got != want {
 		t.Errorf("the views are\n%s\nwant\n%s", got, want)
 	}
-	if got := s.Admin(http.MethodDelete, "/api/v1/views/"+first.Id, nil); got.Status != 200 || len(list()) != 2 {
+	if got := s.Admin(http.MethodDelete, "/api/v1/views/"+first.ID, nil); got.Status != 200 || len(list()) != 2 {
 		t.Errorf("deleting answers %d %s, and leaves %q", got.Status, got.Body, list())
 	}
-	refused(t, "deleting it again", s.Admin(http.MethodDelete, "/api/v1/views/"+first.Id, nil), 404, "no saved view")
+	refused(t, "deleting it again", s.Admin(http.MethodDelete, "/api/v1/views/"+first.ID, nil), 404, "no saved view")
 	for name, c := range map[string][4]string{
 		"an unknown page": {"hosts", "x", "", "[request body.page]"}, "no name": {"agents", " ", "", "[request body.name]"},
 		"a long name": {"agents", strings.Repeat("ä", fleet.MaxViewName+1), "", "[request body.name]"}, "a line break": {"agents", "a\nb", "", "[request body.name]"},

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The operations of the area agents.
@@ -437,10 +440,7 @@ type FailedVersion struct {
 }
 
 // RolloutRef is the active rollout that the agent is in.
-type RolloutRef struct {
-	Id   string `json:"id"`
-	Name string `json:"name"`
-}
+type RolloutRef = fleet.RolloutRef
 
 // AgentUpgrade has the versions that the agent can be rolled back to.
 type AgentUpgrade struct {
@@ -605,10 +605,7 @@ const (
 )
 
 // RollbackProblem is why a component cannot be rolled back to a version.
-type RollbackProblem struct {
-	Version string `json:"version" example:"2.3.0"`
-	Reason  string `json:"reason"`
-}
+type RollbackProblem = agentapi.RollbackProblem
 
 // ComponentUnit is a unit of a component, as the agent reports it.
 type ComponentUnit struct {
@@ -1216,20 +1213,7 @@ type SharedIdentity struct {
 }
 
 // Bearer is a program that checks in with the agent's key.
-type Bearer struct {
-	Hostname string `json:"hostname"`
-	Version  string `json:"version"`
-	// Absent if its system has none
-	MachineId *string `json:"machine_id,omitempty"`
-	// Another one after each boot; absent from Elastic Agents
-	BootId *string `json:"boot_id,omitempty"`
-	// Another one after each start of the agent; absent from Elastic Agents
-	ProcessId *string `json:"process_id,omitempty"`
-	// When it first checked in
-	Since time.Time `json:"since"`
-	// When it last came after another one, to half a minute
-	Again time.Time `json:"again"`
-}
+type Bearer = fleet.Bearer
 
 // DiagnosticsMetric is a metric that diagnostics have in addition.
 type DiagnosticsMetric string

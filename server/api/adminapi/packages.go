@@ -3,6 +3,8 @@ package adminapi
 import (
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // The operations of the area packages.
@@ -141,15 +143,7 @@ type PackageList struct {
 }
 
 // PublisherKey is a key whose packages Elastic Agents trust.
-type PublisherKey struct {
-	// 16 hexadecimal digits
-	Id string `json:"id"`
-	// An armored OpenPGP key
-	PublicKey string    `json:"public_key"`
-	Name      string    `json:"name"`
-	AddedAt   time.Time `json:"added_at"`
-	AddedBy   *string   `json:"added_by,omitempty"`
-}
+type PublisherKey = fleet.PublisherKey
 
 // PublisherKeyItem is the answer of POST /api/v1/publisher_keys.
 type PublisherKeyItem struct {

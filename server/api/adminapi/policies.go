@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // The operations of the area policies.
@@ -138,9 +141,23 @@ var (
 
 // Policy is a policy of agents.
 type Policy struct {
-	Id          string  `json:"id"`
-	Name        string  `json:"name"`
-	Namespace   string  `json:"namespace" example:"default"`
+	Id          string `json:"id"`
+	Name        string `json:"name"`
+	Namespace   string `json:"namespace" example:"default"`
+	IsProtected bool   `json:"is_protected"`
+	// Changed only with force
+	IsManaged bool `json:"is_managed"`
+	PolicySettings
+	Revision        int64            `json:"revision"`
+	Status          string           `json:"status" example:"active"`
+	UpdatedAt       time.Time        `json:"updated_at"`
+	UpdatedBy       string           `json:"updated_by"`
+	PackagePolicies []map[string]any `json:"package_policies"`
+	Agents          int              `json:"agents"`
+}
+
+// PolicySettings are the settings of a policy that may be absent.
+type PolicySettings struct {
 	Description *string `json:"description,omitempty"`
 	// Only "default" exists
 	SpaceIds *[]string `json:"space_ids,omitempty"`
@@ -171,23 +188,14 @@ type Policy struct {
 	// Replaces parts of the agent policy, except inputs and components
 	Overrides *json.RawMessage `json:"overrides,omitempty" schema:"object"`
 	// Muster only: workloads that agents of Muster run. Absent if there are none
-	Components  *[]PolicyComponent `json:"components,omitempty" schema:"maxItems=50,nullable"`
-	IsProtected bool               `json:"is_protected"`
-	// Changed only with force
-	IsManaged            bool  `json:"is_managed"`
-	IsDefault            *bool `json:"is_default,omitempty"`
-	IsDefaultFleetServer *bool `json:"is_default_fleet_server,omitempty"`
-	HasFleetServer       *bool `json:"has_fleet_server,omitempty"`
+	Components           *[]PolicyComponent `json:"components,omitempty" schema:"maxItems=50,nullable"`
+	IsDefault            *bool              `json:"is_default,omitempty"`
+	IsDefaultFleetServer *bool              `json:"is_default_fleet_server,omitempty"`
+	HasFleetServer       *bool              `json:"has_fleet_server,omitempty"`
 	// Must be false
 	SupportsAgentless *bool `json:"supports_agentless,omitempty" schema:"nullable"`
 	// resources.requests.memory, resources.requests.cpu
-	Agentless       *json.RawMessage `json:"agentless,omitempty" schema:"object"`
-	Revision        int64            `json:"revision"`
-	Status          string           `json:"status" example:"active"`
-	UpdatedAt       time.Time        `json:"updated_at"`
-	UpdatedBy       string           `json:"updated_by"`
-	PackagePolicies []map[string]any `json:"package_policies"`
-	Agents          int              `json:"agents"`
+	Agentless *json.RawMessage `json:"agentless,omitempty" schema:"object"`
 }
 
 // PolicyItem is the answer of POST /api/fleet/agent_policies.
@@ -213,47 +221,10 @@ type PolicyRequest struct {
 	Id          *string `json:"id,omitempty"`
 	Name        string  `json:"name"`
 	Namespace   string  `json:"namespace" example:"default"`
-	Description *string `json:"description,omitempty"`
-	// Only "default" exists
-	SpaceIds *[]string `json:"space_ids,omitempty"`
-	// Seconds; 0: never inactive
-	InactivityTimeout *int `json:"inactivity_timeout,omitempty" schema:"minimum=0,default=1209600"`
-	// Seconds
-	UnenrollTimeout *int64 `json:"unenroll_timeout,omitempty" schema:"minimum=0,nullable"`
-	// logs, metrics, traces
-	MonitoringEnabled      *[]string `json:"monitoring_enabled,omitempty"`
-	KeepMonitoringAlive    *bool     `json:"keep_monitoring_alive,omitempty" schema:"nullable"`
-	MonitoringPprofEnabled *bool     `json:"monitoring_pprof_enabled,omitempty"`
-	// enabled, host, port, buffer.enabled
-	MonitoringHttp *json.RawMessage `json:"monitoring_http,omitempty" schema:"object"`
-	// limit, uploader
-	MonitoringDiagnostics *json.RawMessage `json:"monitoring_diagnostics,omitempty" schema:"object"`
-	DataOutputId          *string          `json:"data_output_id,omitempty" schema:"nullable"`
-	MonitoringOutputId    *string          `json:"monitoring_output_id,omitempty" schema:"nullable"`
-	DownloadSourceId      *string          `json:"download_source_id,omitempty" schema:"nullable"`
-	FleetServerHostId     *string          `json:"fleet_server_host_id,omitempty" schema:"nullable"`
-	AgentFeatures         *[]AgentFeature  `json:"agent_features,omitempty"`
-	GlobalDataTags        *[]GlobalDataTag `json:"global_data_tags,omitempty"`
-	// Versions that agents are upgraded to automatically
-	RequiredVersions *[]RequiredVersion `json:"required_versions,omitempty" schema:"nullable"`
-	// Muster only: when agents are upgraded to required_versions. Absent if always
-	UpgradeWindows *[]Window `json:"upgrade_windows,omitempty" schema:"maxItems=100,nullable"`
-	// Settings of agents such as agent_logging_level
-	AdvancedSettings *json.RawMessage `json:"advanced_settings,omitempty" schema:"object"`
-	// Replaces parts of the agent policy, except inputs and components
-	Overrides *json.RawMessage `json:"overrides,omitempty" schema:"object"`
-	// Muster only: workloads that agents of Muster run. Absent if there are none
-	Components  *[]PolicyComponent `json:"components,omitempty" schema:"maxItems=50,nullable"`
-	IsProtected *bool              `json:"is_protected,omitempty"`
+	IsProtected *bool   `json:"is_protected,omitempty"`
 	// Changed only with force
-	IsManaged            *bool `json:"is_managed,omitempty"`
-	IsDefault            *bool `json:"is_default,omitempty"`
-	IsDefaultFleetServer *bool `json:"is_default_fleet_server,omitempty"`
-	HasFleetServer       *bool `json:"has_fleet_server,omitempty"`
-	// Must be false
-	SupportsAgentless *bool `json:"supports_agentless,omitempty" schema:"nullable"`
-	// resources.requests.memory, resources.requests.cpu
-	Agentless *json.RawMessage `json:"agentless,omitempty" schema:"object"`
+	IsManaged *bool `json:"is_managed,omitempty"`
+	PolicySettings
 	// Change even a managed policy
 	Force *bool `json:"force,omitempty"`
 }
@@ -266,88 +237,36 @@ type UpdatePolicyRequest struct {
 }
 
 // AgentFeature is a feature of agents that a policy switches on or off.
-type AgentFeature struct {
-	Name    string `json:"name"`
-	Enabled bool   `json:"enabled"`
-}
+type AgentFeature = fleet.AgentFeature
 
 // GlobalDataTag is a tag that agents add to their data.
-type GlobalDataTag struct {
-	Name string `json:"name"`
-	// A string or a number
-	Value json.RawMessage `json:"value"`
-}
+type GlobalDataTag = fleet.GlobalDataTag
 
 // RequiredVersion is a version, and the share of a policy's agents that are to run it.
-type RequiredVersion struct {
-	Version    string  `json:"version"`
-	Percentage float64 `json:"percentage" schema:"minimum=0,maximum=100"`
-}
+type RequiredVersion = fleet.RequiredVersion
 
 // PolicyComponent is a workload that agents run. Its package, which the publishers sign, says how. An
 // agent installs or upgrades it only by an upgrade of the component.
 type PolicyComponent struct {
-	// That of the component in its package
-	Name string `json:"name" example:"web-server"`
-	// How it is run, as in its package: process, systemd, docker
-	Runtime string `json:"runtime" example:"systemd"`
-	// The full version that the agents are to run
-	Version  *string         `json:"version,omitempty" example:"2.4.0"`
-	Artifact *PolicyArtifact `json:"artifact,omitempty"`
-	// The server may render configuration files. The package has to allow it too
-	ServerConfig *bool `json:"server_config,omitempty"`
-	// The hosts of the policy must not run mixed versions: each runs only the version that is in
-	// force, which rollouts in lockstep change
-	Lockstep *bool             `json:"lockstep,omitempty"`
-	InForce  *ComponentInForce `json:"in_force,omitempty"`
+	agentapi.PolicyComponent
 	// For the templates of configuration files, as .Vars; agents do not get them. They are no place
 	// for secrets
-	Variables *map[string]string `json:"variables,omitempty" schema:"maxProperties=100" example:"{port: '8080'}"`
-	Health    *ComponentHealth   `json:"health,omitempty"`
+	Variables map[string]string `json:"variables,omitempty" schema:"maxProperties=100" example:"{port: '8080'}"`
 }
 
 // ComponentInForce is the version that the hosts of the policy run, with lockstep. The server sets it:
 // a request leaves it out, or repeats it. Absent: none is in force yet.
-type ComponentInForce struct {
-	Version string `json:"version" example:"2.4.0"`
-	// A rollout in lockstep is under way and has not decided yet: what does not run is not started
-	Changing *bool `json:"changing,omitempty"`
-}
+type ComponentInForce = agentapi.ComponentInForce
 
 // PolicyArtifact is the artifact that a component runs.
-type PolicyArtifact struct {
-	// The image of a container, by digest, as in the package: a package that names another one is not
-	// installed. Absent: any
-	Image *string `json:"image,omitempty" example:"registry.example.com/web@sha256:…"`
-}
+type PolicyArtifact = agentapi.ComponentArtifact
 
 // ComponentHealth is how an agent observes the component after an upgrade. Absent values are the
 // agent's defaults.
-type ComponentHealth struct {
-	// How long
-	WaitSeconds *int `json:"wait_seconds,omitempty" schema:"minimum=0,maximum=3600"`
-	// How many restarts in that time are tolerated
-	MaxRestarts *int `json:"max_restarts,omitempty" schema:"minimum=0,maximum=100"`
-	// Besides those of the package
-	Checks *[]ComponentCheck `json:"checks,omitempty" schema:"maxItems=20"`
-}
+type ComponentHealth = agentapi.ComponentHealth
 
 // ComponentCheck is a check of a component: exactly one of http and tcp is given.
-type ComponentCheck struct {
-	Name string `json:"name"`
-	// A URL on the host, which has to answer with a 2xx status; agents report that status and nothing
-	// else of the answer
-	Http *string `json:"http,omitempty" example:"http://127.0.0.1:8080/health"`
-	// host:port, which has to accept a connection
-	Tcp *string `json:"tcp,omitempty" example:"127.0.0.1:8080"`
-	// The check asks another address than the host's loopback ones (127.0.0.1, ::1, localhost), which
-	// checks.allow in the agent.yml of each host has to list. Otherwise such a check is refused
-	Remote *bool `json:"remote,omitempty"`
-	// Of one attempt; default: 5
-	TimeoutSeconds *int `json:"timeout_seconds,omitempty" schema:"minimum=0,maximum=60"`
-	// How many attempts in a row have to fail; default: 3
-	Threshold *int `json:"threshold,omitempty" schema:"minimum=0"`
-}
+type ComponentCheck = agentapi.ComponentCheck
 
 // BulkGetPoliciesRequest is the body of POST /api/fleet/agent_policies/_bulk_get.
 type BulkGetPoliciesRequest struct {

@@ -3,6 +3,8 @@ package adminapi
 import (
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // The operations of the area server.
@@ -274,27 +276,10 @@ type SeriesLine struct {
 }
 
 // View is a search that somebody saved.
-type View struct {
-	Id   string   `json:"id"`
-	Page ViewPage `json:"page"`
-	Name string   `json:"name"`
-	// The page's address after the question mark
-	Search    string    `json:"search" schema:"maxLength=4000"`
-	CreatedBy string    `json:"created_by"`
-	CreatedAt time.Time `json:"created_at"`
-}
+type View = fleet.View
 
-// ViewPage is a value of page of View.
-type ViewPage string
-
-// Values of ViewPage.
-const (
-	ViewAgents    ViewPage = "agents"
-	ViewActivity  ViewPage = "activity"
-	ViewRollouts  ViewPage = "rollouts"
-	ViewAudit     ViewPage = "audit"
-	ViewIncidents ViewPage = "incidents"
-)
+// ViewPage is a page that has saved views.
+type ViewPage = fleet.ViewPage
 
 // ViewItem is the answer of POST /api/v1/views.
 type ViewItem struct {
@@ -308,22 +293,10 @@ type ViewList struct {
 
 // SaveViewRequest is the body of POST /api/v1/views.
 type SaveViewRequest struct {
-	Page   SaveViewRequestPage `json:"page"`
-	Name   string              `json:"name" schema:"maxLength=80"`
-	Search string              `json:"search" schema:"maxLength=4000"`
+	Page   ViewPage `json:"page"`
+	Name   string   `json:"name" schema:"maxLength=80"`
+	Search string   `json:"search" schema:"maxLength=4000"`
 }
-
-// SaveViewRequestPage is a value of page of SaveViewRequest.
-type SaveViewRequestPage string
-
-// Values of SaveViewRequestPage.
-const (
-	SaveViewAgents    SaveViewRequestPage = "agents"
-	SaveViewActivity  SaveViewRequestPage = "activity"
-	SaveViewRollouts  SaveViewRequestPage = "rollouts"
-	SaveViewAudit     SaveViewRequestPage = "audit"
-	SaveViewIncidents SaveViewRequestPage = "incidents"
-)
 
 // Settings is the answer of GET /api/v1/settings.
 type Settings struct {

@@ -24,13 +24,13 @@ type Service struct {
 func (s *Service) List(ctx context.Context) ([]fleet.View, error) {
 	all, _, err := s.Store.Views().List(ctx, 0, 0)
 	slices.SortFunc(all, func(a, b fleet.View) int {
-		return cmp.Or(strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), strings.Compare(a.Name, b.Name), strings.Compare(a.Page, b.Page))
+		return cmp.Or(strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), strings.Compare(a.Name, b.Name), cmp.Compare(a.Page, b.Page))
 	})
 	return all, err
 }
 
 // Save stores a view of a page. It replaces the one with the same name.
-func (s *Service) Save(ctx context.Context, page, name, search, actor string) (fleet.View, error) {
+func (s *Service) Save(ctx context.Context, page fleet.ViewPage, name, search, actor string) (fleet.View, error) {
 	v := fleet.View{Page: page, Name: strings.TrimSpace(name), Search: strings.TrimPrefix(search, "?"), CreatedBy: actor, CreatedAt: s.Now.UTC()}
 	if err := v.Check(); err != nil {
 		return v, err

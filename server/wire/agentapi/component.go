@@ -17,51 +17,46 @@ const MaxComponents = 50
 // "components". What code runs, and how, is in the component's package, which its
 // publishers sign.
 type PolicyComponent struct {
-	Name    string `json:"name"`
-	Runtime string `json:"runtime"`
-	// Version is the full version that the policy's agents are to run. An agent changes
-	// its version only by an UPGRADE.
-	Version string `json:"version,omitempty"`
-	// Artifact pins what is installed.
+	// That of the component in its package
+	Name string `json:"name" example:"web-server"`
+	// How it is run, as in its package: process, systemd, docker
+	Runtime string `json:"runtime" example:"systemd"`
+	// The full version that the agents are to run
+	Version  string            `json:"version,omitempty" example:"2.4.0"` // an agent changes its version only by an UPGRADE
 	Artifact ComponentArtifact `json:"artifact,omitzero"`
-	// ServerConfig lets the server render the configuration. The package has to allow it
-	// as well.
+	// The server may render configuration files. The package has to allow it too
 	ServerConfig bool `json:"server_config,omitempty"`
-	// Lockstep: the hosts of the policy must not run mixed versions of the component, so each
-	// runs only the version that is in force.
-	Lockstep bool `json:"lockstep,omitempty"`
-	// InForce is set by the server, in policies with Lockstep; nil: no version is in force yet,
-	// and each host runs what it has.
-	InForce *ComponentInForce `json:"in_force,omitempty"`
-	// Health is how an agent observes the component after an upgrade.
-	Health ComponentHealth `json:"health,omitzero"`
+	// The hosts of the policy must not run mixed versions: each runs only the version that is in
+	// force, which rollouts in lockstep change
+	Lockstep bool              `json:"lockstep,omitempty"`
+	InForce  *ComponentInForce `json:"in_force,omitempty"` // nil: no version is in force yet, and each host runs what it has
+	Health   ComponentHealth   `json:"health,omitzero"`
 }
 
-// ComponentInForce is the version of a component that all hosts of a policy run.
+// ComponentInForce is the version of a component that all hosts of a policy run, which the server
+// sets in policies with Lockstep.
 type ComponentInForce struct {
-	Version string `json:"version"` // full
-	// Changing: a rollout in lockstep is under way, and has not decided yet whether all hosts go
-	// to its version or stay. What runs goes on, and what does not run must not be started.
-	Changing bool `json:"changing,omitempty"`
+	Version string `json:"version" example:"2.4.0"` // full
+	// A rollout in lockstep is under way and has not decided yet: what does not run is not started
+	Changing bool `json:"changing,omitempty"` // what runs goes on
 }
 
 // ComponentArtifact pins what is installed. The package is the one with the component's name.
 type ComponentArtifact struct {
-	// Image is <repository>@sha256:<digest>, as in the package's signed manifest: a package
-	// that names another image is not installed, though a host goes back to one that it keeps.
-	// Empty: any.
-	Image string `json:"image,omitempty"`
+	// The image of a container, by digest, as in the package: a package that names another one is not
+	// installed. Absent: any
+	Image string `json:"image,omitempty" example:"registry.example.com/web@sha256:…"` // a host goes back to one that it keeps
 }
 
 // ComponentHealth is how an agent observes a component after an upgrade. Zero values mean
 // the agent's defaults.
 type ComponentHealth struct {
-	// WaitSeconds is how long it is observed; see Wait.
-	WaitSeconds int `json:"wait_seconds,omitempty"`
-	// MaxRestarts is how many restarts within the wait are tolerated.
-	MaxRestarts *int `json:"max_restarts,omitempty"`
-	// Checks are http and tcp checks besides the package's own.
-	Checks []ComponentCheck `json:"checks,omitempty"`
+	// How long
+	WaitSeconds int `json:"wait_seconds,omitempty" schema:"minimum=0,maximum=3600"` // see Wait
+	// How many restarts in that time are tolerated
+	MaxRestarts *int `json:"max_restarts,omitempty" schema:"minimum=0,maximum=100"`
+	// Besides those of the package
+	Checks []ComponentCheck `json:"checks,omitempty" schema:"maxItems=20"`
 }
 
 // How long an agent observes a new version of a component. The server derives from it until when
@@ -116,13 +111,18 @@ func (h ComponentHealth) Check(most int, longest time.Duration, valid func(Compo
 // signed by the publishers.
 type ComponentCheck struct {
 	Name string `json:"name"`
-	HTTP string `json:"http,omitempty"`
-	TCP  string `json:"tcp,omitempty"`
-	// Remote says that the check asks another address than the host's loopback ones. The server
-	// asks its operators for it; a host goes by its own configuration.
-	Remote         bool `json:"remote,omitempty"`
-	TimeoutSeconds int  `json:"timeout_seconds,omitempty"`
-	Threshold      int  `json:"threshold,omitempty"`
+	// A URL on the host, which has to answer with a 2xx status; agents report that status and nothing
+	// else of the answer
+	HTTP string `json:"http,omitempty" example:"http://127.0.0.1:8080/health"`
+	// host:port, which has to accept a connection
+	TCP string `json:"tcp,omitempty" example:"127.0.0.1:8080"`
+	// The check asks another address than the host's loopback ones (127.0.0.1, ::1, localhost), which
+	// checks.allow in the agent.yml of each host has to list. Otherwise such a check is refused
+	Remote bool `json:"remote,omitempty"` // for operators; a host goes by its own configuration
+	// Of one attempt; default: 5
+	TimeoutSeconds int `json:"timeout_seconds,omitempty" schema:"minimum=0,maximum=60"`
+	// How many attempts in a row have to fail; default: 3
+	Threshold int `json:"threshold,omitempty" schema:"minimum=0"`
 }
 
 // ComponentData is the part of UpgradeData that makes an UPGRADE that of a component.
@@ -197,7 +197,7 @@ type ComponentReport struct {
 // RollbackProblem says what a version lacks that the host has kept, such as an image that somebody has
 // removed. Going back to the version fetches it again, if its source still has it.
 type RollbackProblem struct {
-	Version string `json:"version"`
+	Version string `json:"version" example:"2.3.0"`
 	Reason  string `json:"reason"`
 }
 

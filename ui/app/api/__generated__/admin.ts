@@ -5774,6 +5774,9 @@ export interface components {
             name: string;
             /** @example default */
             namespace: string;
+            is_protected: boolean;
+            /** @description Changed only with force */
+            is_managed: boolean;
             description?: string;
             /** @description Only "default" exists */
             space_ids?: string[];
@@ -5819,9 +5822,6 @@ export interface components {
             };
             /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
             components?: components["schemas"]["PolicyComponent"][] | null;
-            is_protected: boolean;
-            /** @description Changed only with force */
-            is_managed: boolean;
             is_default?: boolean;
             is_default_fleet_server?: boolean;
             has_fleet_server?: boolean;
@@ -5883,6 +5883,7 @@ export interface components {
             /** @description The hosts of the policy must not run mixed versions: each runs only the version that is in force, which rollouts in lockstep change */
             lockstep?: boolean;
             in_force?: components["schemas"]["ComponentInForce"];
+            health?: components["schemas"]["ComponentHealth"];
             /**
              * @description For the templates of configuration files, as .Vars; agents do not get them. They are no place for secrets
              * @example {
@@ -5892,7 +5893,6 @@ export interface components {
             variables?: {
                 [key: string]: string;
             };
-            health?: components["schemas"]["ComponentHealth"];
         };
         /** @description The artifact that a component runs. */
         PolicyArtifact: {
@@ -5944,6 +5944,9 @@ export interface components {
             name: string;
             /** @example default */
             namespace: string;
+            is_protected?: boolean;
+            /** @description Changed only with force */
+            is_managed?: boolean;
             description?: string;
             /** @description Only "default" exists */
             space_ids?: string[];
@@ -5989,9 +5992,6 @@ export interface components {
             };
             /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
             components?: components["schemas"]["PolicyComponent"][] | null;
-            is_protected?: boolean;
-            /** @description Changed only with force */
-            is_managed?: boolean;
             is_default?: boolean;
             is_default_fleet_server?: boolean;
             has_fleet_server?: boolean;
@@ -6061,6 +6061,9 @@ export interface components {
             name: string;
             /** @example default */
             namespace: string;
+            is_protected?: boolean;
+            /** @description Changed only with force */
+            is_managed?: boolean;
             description?: string;
             /** @description Only "default" exists */
             space_ids?: string[];
@@ -6106,9 +6109,6 @@ export interface components {
             };
             /** @description Muster only: workloads that agents of Muster run. Absent if there are none */
             components?: components["schemas"]["PolicyComponent"][] | null;
-            is_protected?: boolean;
-            /** @description Changed only with force */
-            is_managed?: boolean;
             is_default?: boolean;
             is_default_fleet_server?: boolean;
             has_fleet_server?: boolean;
@@ -7126,21 +7126,16 @@ export interface components {
             created_at: string;
         };
         /**
-         * @description A value of page of View.
+         * @description A page that has saved views.
          * @enum {string}
          */
         ViewPage: "agents" | "activity" | "rollouts" | "audit" | "incidents";
         /** @description The body of POST /api/v1/views. */
         SaveViewRequest: {
-            page: components["schemas"]["SaveViewRequestPage"];
+            page: components["schemas"]["ViewPage"];
             name: string;
             search: string;
         };
-        /**
-         * @description A value of page of SaveViewRequest.
-         * @enum {string}
-         */
-        SaveViewRequestPage: "agents" | "activity" | "rollouts" | "audit" | "incidents";
         /** @description The answer of POST /api/v1/views. */
         ViewItem: {
             item: components["schemas"]["View"];
