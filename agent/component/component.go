@@ -10,6 +10,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,6 +99,8 @@ type component struct {
 	policy  agentapi.PolicyComponent
 	state   state
 	problem string // why it cannot be run, before anything is known of it
+	// lost is since when this agent has no runtime for it, or zero.
+	lost    time.Time
 	details *agentapi.UpgradeDetails
 	rules   Rules
 	seen    observation
@@ -222,8 +225,11 @@ func (c *component) findInstalled() *primitive.Installed {
 func (c *component) follow(p agentapi.PolicyComponent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.policy, c.problem = p, ""
+	c.policy, c.problem, c.lost = p, "", time.Time{}
 	if c.m.Adapters[p.Runtime] == nil {
+		if c.state.Installed != nil && cmp.Or(c.state.Runtime, p.Runtime) == p.Runtime { // an earlier agent had it
+			c.lost = time.Now()
+		}
 		c.problem = fmt.Sprintf("this agent has no runtime %q: it has %s", p.Runtime, strings.Join(slices.Sorted(maps.Keys(c.m.Adapters)), ", "))
 	}
 	if err := checkHealth(p.Health); err != nil {
@@ -412,6 +418,64 @@ func (c *component) health() (probe.State, string) {
 	return c.seen.health(&c.rules, c.seen.last.at)
 }
 
+// FailedSince returns since when a component has failed although nobody stopped it and its runtime answers,
+// or zero.
+func (m *Manager) FailedSince(name string) time.Time {
+	c := m.component(name)
+	if c == nil {
+		return time.Time{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.lost.IsZero():
+		return c.lost
+	case c.problem != "", c.state.Broken != "", c.running != "", c.state.Installed == nil, c.state.Withheld != "":
+		return time.Time{}
+	}
+	return c.seen.failedSince(&c.rules, c.seen.last.at)
+}
+
+// Unanswered is a runtime that has not answered the agent about a component.
+type Unanswered struct {
+	Runtime string
+	Err     error
+	// AtFault means that the runtime is there, and the agent cannot use it, for so long that it is not busy
+	// with itself.
+	AtFault bool
+}
+
+// Unanswered returns the runtimes that did not answer about a component when it was looked at last, in the
+// order of the policy.
+func (m *Manager) Unanswered(now time.Time) []Unanswered {
+	var out []Unanswered
+	for _, c := range m.all() {
+		c.mu.Lock()
+		since, err := c.seen.unanswered()
+		u := Unanswered{Runtime: c.policy.Runtime, Err: err}
+		c.mu.Unlock()
+		if err == nil {
+			continue
+		}
+		_, own := m.Adapters[u.Runtime].(runtime.Supervisor)
+		u.AtFault = atFault(err, own, now.Sub(since))
+		i := slices.IndexFunc(out, func(o Unanswered) bool { return o.Runtime == u.Runtime })
+		switch {
+		case i < 0:
+			out = append(out, u)
+		case u.AtFault && !out[i].AtFault:
+			out[i] = u
+		}
+	}
+	return out
+}
+
+// atFault reports whether the agent is at fault for a runtime that has not answered for so long. own is one
+// that the agent is itself.
+func atFault(err error, own bool, silent time.Duration) bool {
+	return silent >= silentTolerance && (errors.Is(err, runtime.ErrRefused) || own && !disk.IsHostFault(err))
+}
+
 // Health returns the worst state of the components, for the agent's own.
 func (m *Manager) Health() (probe.State, string) {
 	for _, c := range m.all() {
@@ -419,8 +483,8 @@ func (m *Manager) Health() (probe.State, string) {
 		state, message := c.health()
 		c.mu.Unlock()
 		if state == probe.Failed || state == probe.Degraded {
-			// A component that fails is no fault of the agent's version, which must not be
-			// rolled back for it.
+			// The agent is not FAILED for a component: whether its version is at fault is decided by
+			// comparison with the version before; see handoff.Before.
 			return probe.Degraded, fmt.Sprintf("component %s: %s", c.name, message)
 		}
 	}

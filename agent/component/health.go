@@ -187,6 +187,32 @@ func (o *observation) restartedWithin(now time.Time) (times int) {
 	return times
 }
 
+// steadyAfter is after how long without a restart a component that was restarted too often counts as
+// running again. A component that a broken agent or package keeps from running ends sooner.
+const steadyAfter = 30 * time.Second
+
+// failedSince returns since when the component has failed, or zero: it does not run, or was restarted more
+// often than a new version may be and still is. What somebody has stopped has not failed, and what a runtime
+// that does not answer does is not known.
+func (o *observation) failedSince(rules *Rules, now time.Time) time.Time {
+	st := o.last.status
+	switch {
+	case !o.looked(), o.last.unknown, st.Stopped:
+		return time.Time{}
+	case o.restartedWithin(now) > rules.MaxRestarts && now.Sub(o.recent[len(o.recent)-1].at) < steadyAfter:
+		return o.recent[0].at
+	}
+	return o.downFrom
+}
+
+// unanswered returns since when the runtime has not answered, and its error; nil: it has.
+func (o *observation) unanswered() (since time.Time, err error) {
+	if !o.looked() || !o.last.unknown {
+		return time.Time{}, nil
+	}
+	return o.silentFrom, o.last.err
+}
+
 func times(n int) string {
 	if n == 1 {
 		return "once"

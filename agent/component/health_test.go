@@ -3,8 +3,10 @@ package component
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ type look struct {
 	restarts int
 	fails    bool // the one check
 	unknown  bool // the runtime does not answer
+	stopped  bool // by somebody
 }
 
 // sample is the look as a sample.
@@ -30,6 +33,8 @@ func (l look) sample(began time.Time) sample {
 	switch {
 	case l.unknown:
 		s.status, s.unknown = runtime.Status{Message: "no answer"}, true
+	case l.stopped:
+		s.status = runtime.Status{Stopped: true}
 	case l.down:
 		s.status.Message, s.status.Ended = "exit status 1", "exit status 1"
 	case l.fails:
@@ -167,6 +172,68 @@ func TestHealthOfAComponentThatIsRestarted(t *testing.T) {
 }
 
 // It is asked again and again, so what it keeps is bounded.
+func TestComponentThatHasFailed(t *testing.T) {
+	rules := Rules{MaxRestarts: 2, Checks: []manifest.Check{{Name: "page", Threshold: 3}}}
+	began := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	const never = -1
+	for _, c := range []struct {
+		what  string
+		looks []look
+		since time.Duration
+	}{
+		{"nothing is known of it", nil, never},
+		{"it runs", []look{{}, {at: 10 * time.Second}}, never},
+		{"it does not run", []look{{}, {at: 10 * time.Second, down: true}, {at: 20 * time.Second, down: true}}, 10 * time.Second},
+		{"it runs again", []look{{}, {at: 10 * time.Second, down: true}, {at: 20 * time.Second, restarts: 1}}, never},
+		{"somebody has stopped it", []look{{}, {at: 10 * time.Second, stopped: true}}, never},
+		{"its runtime is silent", []look{{}, {at: 10 * time.Second, down: true}, {at: 20 * time.Second, unknown: true}}, never},
+		{"its check fails", []look{{}, {at: 10 * time.Second, fails: true}, {at: 20 * time.Second, fails: true}, {at: 30 * time.Second, fails: true}}, never},
+		{"it is restarted as often as may be", []look{{}, {at: 10 * time.Second, restarts: 1}, {at: 20 * time.Second, restarts: 2}}, never},
+		{"it is restarted again and again", []look{{}, {at: 10 * time.Second, restarts: 2}, {at: 20 * time.Second, restarts: 3}, {at: 49 * time.Second, restarts: 3}}, 10 * time.Second},
+		{"it is steady since", []look{{}, {at: 10 * time.Second, restarts: 2}, {at: 20 * time.Second, restarts: 3}, {at: 50 * time.Second, restarts: 3}}, never},
+	} {
+		o := observation{began: began}
+		now := began
+		for _, l := range c.looks {
+			s := l.sample(began)
+			now = s.at
+			o.add(s, &rules)
+		}
+		want := time.Time{}
+		if c.since != never {
+			want = began.Add(c.since)
+		}
+		if got := o.failedSince(&rules, now); !got.Equal(want) {
+			t.Errorf("%s: it has failed since %v, want %v", c.what, got, want)
+		}
+	}
+}
+
+func TestWhoIsToBlameForARuntimeThatDoesNotAnswer(t *testing.T) {
+	refused := fmt.Errorf("look for container web: %w: client version 1.24 is too old", runtime.ErrRefused)
+	away := fmt.Errorf("the Docker engine is away, %w: connection refused", runtime.ErrTransient)
+	damaged := errors.New("process.json: unexpected end")
+	for _, c := range []struct {
+		err    error
+		own    bool
+		silent time.Duration
+		agent  bool
+	}{
+		{refused, false, silentTolerance, true},
+		{refused, false, silentTolerance - time.Second, false}, // an engine that is being upgraded
+		{away, false, 24 * time.Hour, false},
+		{context.DeadlineExceeded, false, 24 * time.Hour, false},
+		{runtime.ErrUnavailable, false, 24 * time.Hour, false},
+		{damaged, false, 24 * time.Hour, false},
+		{damaged, true, silentTolerance, true},
+		{syscall.EIO, true, 24 * time.Hour, false},
+	} {
+		if got := atFault(c.err, c.own, c.silent); got != c.agent {
+			t.Errorf("%v for %v, own %v: the agent is at fault: %v", c.err, c.silent, c.own, got)
+		}
+	}
+}
+
 func TestRestartsOfAYearAreNotKept(t *testing.T) {
 	began, rules := time.Now(), Rules{}
 	var o observation

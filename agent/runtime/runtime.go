@@ -55,6 +55,9 @@ type Status struct {
 	Running bool
 	// Waits means that it has ended by itself, and the runtime is about to start it again.
 	Waits bool
+	// Stopped means that it does not run because somebody has stopped it, or it has ended in order and is
+	// not started again: it has not failed.
+	Stopped bool
 	// Ready means that it has started completely, as far as the runtime knows.
 	Ready bool
 	// Home is that of the release which runs, or is to run; empty if the runtime does not
@@ -75,6 +78,9 @@ var (
 	// ErrUnavailable is wrapped by errors that say that the host lacks the runtime: no
 	// D-Bus, no Docker engine, no rights. Nothing has been changed.
 	ErrUnavailable = errors.New("this host cannot run it")
+	// ErrRefused is wrapped by errors that say that the runtime has answered, and does not understand this
+	// agent, or the agent it.
+	ErrRefused = errors.New("the runtime and this agent do not understand each other")
 	// ErrTransient is wrapped by errors after which the same call may succeed later.
 	ErrTransient = errors.New("may succeed later")
 )

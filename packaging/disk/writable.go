@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // writeCheckBytes is more than the state of an agent grows by at once, which is a few actions of its
@@ -23,6 +24,25 @@ func CheckWritable(d Disk, op, path string) error {
 		return nil
 	}
 	return c.CheckWritable(op, path)
+}
+
+// IsHostFault reports whether an operation failed because of the host, whoever had tried it: nothing can be
+// written, the medium is damaged, or the host has no file handles left.
+func IsHostFault(err error) bool {
+	return IsUnwritable(err) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENFILE)
+}
+
+// CheckDurable is [CheckWritable] for a file in dir, and syncs dir, so that the medium is asked too.
+func CheckDurable(d Disk, op, dir, name string) error {
+	if _, ok := d.(interface {
+		CheckWritable(op, path string) error
+	}); !ok {
+		return nil
+	}
+	if err := CheckWritable(d, op, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return d.SyncDir(op, dir)
 }
 
 // CheckWritable is for the function of that name.

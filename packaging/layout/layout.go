@@ -29,6 +29,8 @@ const (
 
 // Files in the data folder.
 const (
+	// The hash of the active version, for people and for other programs: Muster itself follows the pointer,
+	// and whatever this file says, so a reader would make nothing safer.
 	ActiveCommitFile   = "data/active.commit"
 	MarkerFile         = "data/upgrade-marker"
 	DecisionFile       = "data/upgrade-decision"

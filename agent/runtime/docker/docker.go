@@ -168,7 +168,12 @@ func (a *Adapter) find(ctx context.Context, name string) (*found, error) {
 	if errdefs.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // no container is an answer
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errdefs.IsInvalidArgument(err) && !isGone(err):
+		// The engine is older than the oldest that this client knows, or newer than it knows this client.
+		return nil, fmt.Errorf("look for container %s: %w: %w", name, runtime.ErrRefused, err)
+	default:
 		return nil, a.explain(ctx, "look for container "+name, err)
 	}
 	c := &found{InspectResponse: answer.Container, raw: answer.Raw}

@@ -21,6 +21,8 @@ import (
 const (
 	// maxLogBytes bounds the output that Logs holds in memory.
 	maxLogBytes = 1 << 20
+	// terminated is the exit status of a container whose program a SIGTERM has ended, as of docker stop.
+	terminated = 128 + 15
 	// maxMessageBytes bounds what a health check has printed, in Status.
 	maxMessageBytes = 300
 )
@@ -64,6 +66,10 @@ func status(c *container.InspectResponse) runtime.Status {
 		ended = "the engine could not remove it (dead)"
 	}
 	if !st.Running {
+		// Under these policies the engine starts it again unless somebody has stopped it.
+		policy := c.HostConfig.RestartPolicy
+		orderly := policy.IsAlways() || policy.IsUnlessStopped() || st.ExitCode == 0 || st.ExitCode == terminated
+		out.Stopped = orderly && st.Status == container.StateExited && st.Error == "" && !st.OOMKilled
 		out.Message = ended
 		return out
 	}

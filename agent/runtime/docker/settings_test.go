@@ -64,12 +64,35 @@ func TestStatusSaysWhyItDoesNotRun(t *testing.T) {
 		{container.State{Status: "running", Running: true, Health: &container.Health{Status: container.Unhealthy, Log: []*container.HealthcheckResult{{Output: "502\n"}}}}, true, false, "unhealthy: 502"},
 		{container.State{Status: "running", Running: true, Health: &container.Health{Status: container.Healthy}}, true, true, ""},
 	} {
-		s := status(&container.InspectResponse{State: &test.state, Config: &container.Config{}})
+		s := status(&container.InspectResponse{State: &test.state, Config: &container.Config{}, HostConfig: &container.HostConfig{}})
 		if s.Running != test.running || s.Ready != test.ready || !strings.Contains(s.Message, test.says) || (s.Message == "") != (test.says == "") {
 			t.Errorf("%+v: %+v", test.state, s)
 		}
 		if want := map[bool]string{true: "it ended with status 1"}[test.state.Restarting]; s.Ended != want {
 			t.Errorf("%+v: it ended with %q, want %q", test.state, s.Ended, want)
+		}
+	}
+}
+
+func TestContainerThatSomebodyStoppedHasNotFailed(t *testing.T) {
+	for _, test := range []struct {
+		policy  container.RestartPolicyMode
+		state   container.State
+		stopped bool
+	}{
+		{"always", container.State{Status: "exited", ExitCode: 137}, true},
+		{"unless-stopped", container.State{Status: "exited", ExitCode: 3}, true},
+		{"no", container.State{Status: "exited"}, true},
+		{"on-failure", container.State{Status: "exited", ExitCode: 143}, true},
+		{"on-failure", container.State{Status: "exited", ExitCode: 3}, false},
+		{"always", container.State{Status: "exited", ExitCode: 127, Error: "no such file"}, false},
+		{"no", container.State{Status: "exited", ExitCode: 143, OOMKilled: true}, false},
+		{"always", container.State{Status: "created"}, false},
+		{"always", container.State{Status: "restarting", Running: true, Restarting: true}, false},
+	} {
+		c := container.InspectResponse{State: &test.state, Config: &container.Config{}, HostConfig: &container.HostConfig{RestartPolicy: container.RestartPolicy{Name: test.policy}}}
+		if s := status(&c); s.Stopped != test.stopped {
+			t.Errorf("%s, %+v: stopped %v", test.policy, test.state, s.Stopped)
 		}
 	}
 }

@@ -217,7 +217,7 @@ func (a *Adapter) Status(_ context.Context, r *runtime.Release) (runtime.Status,
 		return runtime.Status{Running: true, Ready: true, Home: rec.Home, PID: rec.Process.PID, Since: rec.Since, Restarts: rec.Restarts, Ended: ended}, nil
 	}
 	home, err := a.currentHome(r)
-	s := runtime.Status{Waits: rec.Wanted, Home: home, Restarts: rec.Restarts, Ended: ended, Message: message}
+	s := runtime.Status{Waits: rec.Wanted, Stopped: !rec.Wanted, Home: home, Restarts: rec.Restarts, Ended: ended, Message: message}
 	if rec.Wanted && s.Message == "" {
 		s.Message = "its process has ended"
 	}

@@ -80,6 +80,8 @@ func (s state) status() runtime.Status {
 		out.Waits = s.waits()
 		out.Running = !out.Waits
 	}
+	// One that ended otherwise is failed, and not inactive.
+	out.Stopped = s.active == "inactive" && (s.load == "loaded" || s.load == "masked") && !s.unmet
 	if out.Waits {
 		out.Ended = s.end()
 	}

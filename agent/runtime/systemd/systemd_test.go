@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,7 @@ func TestStatusOfAUnit(t *testing.T) {
 	} {
 		got := test.state.status()
 		want := runtime.Status{Running: test.running, Waits: strings.Contains(test.what, "restart"), Ready: test.ready, Message: test.message}
+		want.Stopped = slices.Contains([]string{"one that was stopped", "one that has ended", "one that is masked"}, test.what)
 		if test.running {
 			want.PID, want.Since = 7, at
 		}
