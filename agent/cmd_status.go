@@ -94,8 +94,19 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 	default:
 		lines = append(lines, line{"server", string(f.State), f.URL + ", " + contact})
 	}
-	for _, c := range h.Components {
-		lines = append(lines, line{"component " + c.ID, string(c.State), c.Message})
+	for _, c := range h.Checks {
+		state := probe.Degraded
+		if c.AtFault {
+			state = probe.Failed
+		}
+		lines = append(lines, line{"check " + c.Name, string(state), "for " + elapsed(c.Since, now) + ": " + c.Problem})
+	}
+	for _, w := range h.Workloads {
+		message := w.Message
+		if !w.FailedSince.IsZero() {
+			message = "failed for " + elapsed(w.FailedSince, now) + ": " + message
+		}
+		lines = append(lines, line{"component " + w.Name, string(w.State), message})
 	}
 	for _, r := range h.Rollbacks {
 		state, message := "ready", "until "+r.ValidUntil.Local().Format(time.DateTime)

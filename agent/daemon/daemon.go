@@ -105,8 +105,6 @@ type Options struct {
 	Reap func(pid int) (gone bool)
 	// Service is the name of the agent's service, or empty.
 	Service string
-	// Components are parts of this agent that it runs in its process.
-	Components []Component
 	// Runtimes are how this agent runs the components of its policy, by name.
 	Runtimes map[string]runtime.Adapter
 	// Rand returns a number in [0,1); nil means math/rand.
@@ -132,16 +130,15 @@ type Agent struct {
 // daemon is a running agent.
 type daemon struct {
 	Options
-	log        *slog.Logger
-	queue      *queue.Queue
-	executor   *upgrade.Executor
-	loop       *gateway.Loop // nil without an identity
-	acks       *gateway.AckSender
-	changes    *gateway.Changes
-	components *components
-	workloads  *component.Manager
-	started    time.Time
-	processID  string // another one after each start
+	log       *slog.Logger
+	queue     *queue.Queue
+	executor  *upgrade.Executor
+	loop      *gateway.Loop // nil without an identity
+	acks      *gateway.AckSender
+	changes   *gateway.Changes
+	workloads *component.Manager
+	started   time.Time
+	processID string // another one after each start
 
 	// stop ends the agent; Run returns its cause.
 	stop context.CancelCauseFunc
@@ -161,7 +158,12 @@ type daemon struct {
 	// settings is whether the configuration on the disk is valid; see checkSettings.
 	settings settingsCheck
 	// unwritable is why this host cannot write to its disk, or nil; see checkDisk.
-	unwritable error
+	unwritable   error
+	checkingDisk sync.Mutex
+	// queueProblem is why the queue cannot be written, or nil, and failing are the checks of the agent by
+	// itself that fail; see selfcheck.go.
+	queueProblem error
+	failing      []probe.Check
 	// badSources are the sources of packages that have failed since the last upgrade began, with the
 	// reason; see sourceFailed.
 	badSources map[string]string
@@ -237,7 +239,6 @@ func (a Agent) build() (*daemon, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	d.components = newComponents(o.Components, d.changes.Urgent, d.log)
 	d.buildGateway()
 	d.buildExecutor()
 	d.buildWorkloads()
@@ -300,7 +301,7 @@ func (d *daemon) buildExecutor() {
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
 		CheckStart: d.CheckStart, ReadsStart: func() error { return CheckStart(d.Disk, d.Top) },
 		Sources: d.sources(), Keep: d.Config.Upgrade.Limits(),
-		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
+		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service}, Before: d.before,
 		PolicySource: func() string { return d.queue.Settings().SourceURI },
 		Hold:         func(ctx context.Context) (func(), error) { return d.workloads.Hold(ctx) }, // they are built later
 		Reexec:       d.reexecAs, Report: d.setUpgrade, Staging: d.setStaging, Log: d.log,
@@ -333,8 +334,8 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.Control != nil || d.Listen != nil {
 		parts.Go(func() { d.serveControl(ctx) })
 	}
-	d.components.start(ctx)
-	parts.Go(func() { d.components.watch(ctx) })
+	d.checkSelf() // before the first report
+	parts.Go(func() { d.watchSelf(ctx) })
 	if d.loop != nil {
 		parts.Go(func() { d.connect(ctx) })
 	}
@@ -351,7 +352,6 @@ func (d *daemon) run(ctx context.Context) error {
 	})
 
 	<-ctx.Done()
-	d.components.stop(StopTimeout)
 	if !waitAtMost(&parts, StopTimeout) {
 		d.log.Warn("not every part of the agent ended in time", "timeout", StopTimeout.String())
 	}
@@ -481,7 +481,6 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 	if d.loop != nil && d.changes.Flush(flush) != nil {
 		d.log.Info("the restart was not reported to the server in time; the new version reports it")
 	}
-	d.components.stop(StopTimeout)
 	d.workloads.Detach()
 	err := d.queue.Switch(r.ID, func() error {
 		// The state has changed since the step that copied it.
@@ -492,7 +491,6 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 		return d.Exec()
 	})
 	if err != nil {
-		d.components.restart()
 		d.workloads.Resume(ctx)
 	}
 	return err

@@ -54,14 +54,13 @@ type machine struct {
 	floor  string
 	client *http.Client
 
-	components []Component
-	runtimes   map[string]runtime.Adapter
-	sw         *gateway.Switch
-	level      slog.LevelVar
-	execErr    error
-	retry      []time.Duration // nil for the default
-	disk       disk.Disk
-	sources    []string // upgrade.download.sources
+	runtimes map[string]runtime.Adapter
+	sw       *gateway.Switch
+	level    slog.LevelVar
+	execErr  error
+	retry    []time.Duration // nil for the default
+	disk     disk.Disk
+	sources  []string // upgrade.download.sources
 
 	namedVersion string // server.user_agent_version
 
@@ -159,6 +158,7 @@ func (m *machine) options() Options {
 		m.t.Fatal(err)
 	}
 	cfg := config.Default()
+	cfg.Upgrade.Watch.Interval = selfCheckShortest
 	cfg.Server.UserAgentVersion = m.namedVersion
 	cfg.Upgrade.Download.Sources = append(cfg.Upgrade.Download.Sources, m.sources...)
 	if m.retry != nil {
@@ -168,7 +168,7 @@ func (m *machine) options() Options {
 		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
 		Host:     host.Info{Hostname: "h"}, Disk: m.disk, HTTP: m.client, Switch: m.sw, Muster: !m.server.Fleet, Level: &m.level, Other: http.DefaultClient, Trust: floored{m.repo.Authority(), m.floor},
-		Control: socket, Lock: FileLock, Stopped: func() error { return handoff.CountStop(disk.OS{}, m.top) }, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components, Runtimes: m.runtimes,
+		Control: socket, Lock: FileLock, Stopped: func() error { return handoff.CountStop(disk.OS{}, m.top) }, Watchers: m, Exec: func() error { return m.execErr }, Runtimes: m.runtimes,
 	}
 }
 
@@ -424,40 +424,6 @@ func TestFailedAndScheduledUpgradesAreReported(t *testing.T) {
 	m.lastIs("the last failure is reported again", func(c fakeserver.Checkin) bool {
 		return state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.ActionID == "a1"
 	})
-}
-
-// workload is a component whose Run is the test's function.
-type workload struct{ run func(context.Context) error }
-
-func (workload) ID() string                    { return "w1" }
-func (workload) Type() string                  { return "test" }
-func (workload) Status() (probe.State, string) { return probe.Healthy, "" }
-func (w workload) Run(ctx context.Context) error {
-	return w.run(ctx)
-}
-
-func TestFailedComponentFailsTheAgent(t *testing.T) {
-	for name, c := range map[string]struct {
-		run  func(context.Context) error
-		want string
-	}{
-		"panic": {func(context.Context) error { panic("oh no") }, "panic: oh no"},
-		"error": {func(context.Context) error { return errors.New("disk on fire") }, "disk on fire"},
-		"end":   {func(context.Context) error { return nil }, "ended by itself"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMachine(t)
-			m.components = []Component{workload{c.run}}
-			m.start()
-			m.lastIs("the failure is reported", func(r fakeserver.Checkin) bool {
-				return r.Status == "error" && strings.Contains(r.Message, c.want) && strings.Contains(string(r.Components), `"FAILED"`)
-			})
-			h, err := probe.Client{Dial: probe.DialSocket(m.top)}.Health(context.Background())
-			if err != nil || h.State != probe.Failed || len(h.Components) != 1 || h.Components[0].Message != c.want {
-				t.Errorf("health %+v, %v", h, err)
-			}
-		})
-	}
 }
 
 func TestUnenrolledAgentStopsCheckingIn(t *testing.T) {

@@ -115,10 +115,9 @@ func (d *daemon) currentUpgrade() *agentapi.UpgradeDetails {
 func (d *daemon) health() probe.Health {
 	h := probe.Health{
 		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
-		Components: d.components.status(), Workloads: d.workloadHealth(), Rollbacks: d.knownRollbacks(), Versions: d.knownVersions(),
+		Checks: d.selfChecks(), Workloads: d.workloadHealth(), Rollbacks: d.knownRollbacks(), Versions: d.knownVersions(),
 	}
-	h.State, h.Message = d.self()
-	h.State, h.Message = worst(h.State, h.Message, h.Components)
+	h.State, h.Message = d.self(h.Checks)
 	if state, message := d.workloads.Health(); h.State == probe.Healthy {
 		h.State, h.Message = state, message
 	}
@@ -157,19 +156,19 @@ func upgradeMessage(m agentapi.UpgradeMetadata) string {
 
 // self returns the state of the agent without its components. A server that cannot be
 // reached does not change it, since that is no fault of this version.
-func (d *daemon) self() (probe.State, string) {
-	d.mu.Lock()
-	problem, unwritable := d.settings.problem, d.unwritable
-	d.mu.Unlock()
+func (d *daemon) self(failing []probe.Check) (probe.State, string) {
+	for _, c := range failing {
+		if c.AtFault {
+			return probe.Failed, fmt.Sprintf("%s (since %s)", c.Problem, c.Since.UTC().Format(time.RFC3339))
+		}
+	}
 	switch {
 	case d.Identity == nil:
 		return probe.Degraded, "this host is not enrolled"
 	case d.queue.Unenrolled():
 		return probe.Degraded, "the server has unenrolled this agent, which asks once a day whether it is wanted back: enrol the host again, or restore the agent at the server"
-	case unwritable != nil:
-		return probe.Degraded, fmt.Sprintf("this host %s, so it stores no order and begins no upgrade: %.*s", agentapi.Unwritable, maxProblem, unwritable.Error())
-	case problem != nil:
-		return probe.Degraded, fmt.Sprintf("%.*s: the agent goes on with the configuration that it read last; correct the file and restart the agent", maxProblem, problem.Error())
+	case len(failing) > 0:
+		return probe.Degraded, failing[0].Problem
 	case d.Identity.EnrolledElsewhere(d.Host.ID):
 		// Not degraded: a machine that has got a new id is well.
 		return probe.Healthy, "this machine has another id than the one it was enrolled on: if it is a copy, run muster-agent enroll and restart the agent; otherwise set host.on_new_machine_id: accept in agent.yml"
@@ -184,6 +183,7 @@ const maxProblem = 500
 type settingsCheck struct {
 	file    fs.FileInfo // nil: there was none
 	problem error
+	read    bool // at least once by this process, valid or not
 }
 
 // checkSettings reads the configuration again if its file has changed. It takes effect at the next
@@ -194,7 +194,7 @@ func (d *daemon) checkSettings() {
 		return // nothing new is known
 	}
 	d.mu.Lock()
-	last := d.settings.file
+	last, read := d.settings.file, d.settings.read
 	d.mu.Unlock()
 	if err != nil {
 		file = nil
@@ -202,10 +202,12 @@ func (d *daemon) checkSettings() {
 	if file != nil && last != nil && file.ModTime().Equal(last.ModTime()) && file.Size() == last.Size() {
 		return
 	}
-	check := settingsCheck{file: file}
+	check := settingsCheck{file: file, read: read}
 	if file != nil {
 		_, check.problem = config.Load(d.Disk, d.Top)
 	}
+	_, unread := errors.AsType[*fs.PathError](check.problem)
+	check.read = read || !unread
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if check.problem != nil && (d.settings.problem == nil || check.problem.Error() != d.settings.problem.Error()) {
@@ -217,6 +219,8 @@ func (d *daemon) checkSettings() {
 // checkDisk checks that this host can write to its disk, without which it cannot store what the next
 // answer orders. The check-in itself needs no disk. On every system the daemon's data folder is there.
 func (d *daemon) checkDisk() {
+	d.checkingDisk.Lock() // the file has one name
+	defer d.checkingDisk.Unlock()
 	err := disk.CheckWritable(d.Disk, opReport, layout.Path(d.Top, layout.WriteCheckFile))
 	d.mu.Lock()
 	was := d.unwritable
@@ -254,31 +258,6 @@ func (d *daemon) checkClock(now time.Time) {
 	}
 }
 
-// rank orders states from good to bad.
-func rank(s probe.State) int {
-	switch s {
-	case probe.Healthy:
-		return 0
-	case probe.Starting:
-		return 1
-	case probe.Stopping:
-		return 2
-	case probe.Degraded:
-		return 3
-	}
-	return 4 // failed, and unknown states
-}
-
-// worst returns the worst of the agent's and its components' states.
-func worst(state probe.State, message string, components []probe.Component) (probe.State, string) {
-	for _, c := range components {
-		if rank(c.State) > rank(state) {
-			state, message = c.State, fmt.Sprintf("component %s: %s", c.ID, c.Message)
-		}
-	}
-	return state, message
-}
-
 // report returns the next check-in.
 func (d *daemon) report() agentapi.CheckinRequest {
 	d.checkSettings()
@@ -290,7 +269,7 @@ func (d *daemon) report() agentapi.CheckinRequest {
 		Message:        cmp.Or(h.Message, defaultMessages[h.State]),
 		AckToken:       d.queue.AckToken(),
 		LocalMeta:      d.metadata(),
-		Components:     wireComponents(h.Components, components),
+		Components:     wireComponents(components),
 		PollTimeout:    d.Config.Checkin.PollTimeout.String(),
 		UpgradeDetails: d.wireUpgrade(),
 		Upgrade:        offered(h.Rollbacks),
@@ -364,13 +343,8 @@ func wireStatus(s probe.State) string {
 	return "error"
 }
 
-// wireComponents encodes states as Elastic's agents do: HEALTHY.
-func wireComponents(list []probe.Component, workloads []agentapi.Component) json.RawMessage {
-	out := make([]agentapi.Component, 0, len(list)+len(workloads))
-	for _, c := range list {
-		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: cmp.Or(c.Message, defaultMessages[c.State])})
-	}
-	b, err := json.Marshal(append(out, workloads...))
+func wireComponents(list []agentapi.Component) json.RawMessage {
+	b, err := json.Marshal(append([]agentapi.Component{}, list...))
 	if err != nil {
 		panic("daemon: strings cannot fail to encode: " + err.Error())
 	}

@@ -20,13 +20,13 @@ func (m *machine) socket() probe.Client { return probe.Client{Dial: probe.DialSo
 // health waits until the agent's health is as wanted.
 func (m *machine) health(what string, ok func(probe.Health) bool) {
 	m.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		h, err := m.socket().Health(context.Background())
 		if err == nil && ok(h) {
 			return
 		}
 		if time.Now().After(deadline) {
-			m.t.Fatalf("not within 10s: %s; the health is %+v, staging %+v, versions %+v, %v", what, h, h.Staging, h.Versions, err)
+			m.t.Fatalf("not within 30s: %s; the health is %+v, staging %+v, versions %+v, %v", what, h, h.Staging, h.Versions, err)
 		}
 	}
 }

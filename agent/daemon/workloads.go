@@ -285,7 +285,7 @@ func (d *daemon) workloadHealth() []probe.Workload {
 			ManagedBy: managedBy(r.Runtime), Folder: filepath.Join(d.Top, component.FolderName, r.Name),
 		}
 		w.Upgrade, w.Staging = probed(r.UpgradeDetails), probed(d.workloads.Staging(r.Name))
-		w.Versions = d.workloads.Versions(r.Name)
+		w.Versions, w.FailedSince = d.workloads.Versions(r.Name), d.workloads.FailedSince(r.Name)
 		out = append(out, w)
 	}
 	return out

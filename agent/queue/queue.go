@@ -515,6 +515,18 @@ func (q *Queue) store(change func(*state) error) error {
 	return nil
 }
 
+// Check returns an error unless the queue can be written and synced where it is. A folder that does not
+// exist is no error: the next change makes it.
+func (q *Queue) Check() error {
+	q.writing.Lock()
+	defer q.writing.Unlock()
+	err := disk.CheckDurable(q.disk, "queue check", filepath.Dir(q.path), filepath.Base(layout.WriteCheckFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // makeFolder creates the queue's folder durably: the queue is only as durable as its
 // folder. The caller holds writing.
 func (q *Queue) makeFolder() error {

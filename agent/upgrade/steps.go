@@ -312,9 +312,13 @@ func (w *work) writeMarker(_ context.Context) error {
 	// The new version's checks, from its manifest.
 	rules.Checks = w.checks
 	rules.Keep = w.Keep
+	var before handoff.Before
+	if w.Before != nil {
+		before = w.Before()
+	}
 	return handoff.WriteMarker(w.Disk, w.Top, handoff.Marker{
 		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To, Archive: w.source,
-		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart,
+		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart, Before: before,
 	})
 }
 

@@ -102,6 +102,8 @@ type Executor struct {
 	// Rules and Restart are written into the marker.
 	Rules   handoff.Rules
 	Restart handoff.Restart
+	// Before returns what is written into the marker too; nil: nothing is known.
+	Before func() handoff.Before
 	// Keep bounds the versions on the host besides the one that runs.
 	Keep handoff.Limits
 	// Hold waits until no component is stopped for its own upgrade, and keeps others from

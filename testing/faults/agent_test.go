@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"path"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/config"
@@ -15,9 +17,9 @@ import (
 	hostinfo "github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
-	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 // runAgent runs an agent program. It does what the agent's main does, with the simulated
@@ -57,8 +59,7 @@ func (p *process) options() (daemon.Options, error) {
 		Top: top, GOOS: goos, GOARCH: goarch, PID: p.pid, Host: hostinfo.Info{Hostname: "host"},
 		Disk: p.disk, Muster: true, HTTP: &http.Client{Transport: link{p}}, Other: &http.Client{Transport: link{p}},
 		Control: p.control, Lock: p.agentLock, Watchers: units{p}, Exec: p.exec, Service: serviceName,
-		Components: []daemon.Component{workload{p.program.life}},
-		Rand:       func() float64 { return 0.5 }, Log: p.host.log.With("process", p.String()),
+		Rand: func() float64 { return 0.5 }, Log: p.host.log.With("process", p.String()),
 	}
 	var err error
 	if o.Config, err = config.Load(p.disk, top); err != nil {
@@ -69,6 +70,9 @@ func (p *process) options() (daemon.Options, error) {
 	}
 	if o.Identity, err = identity.Load(p.disk, top); err != nil {
 		return o, err
+	}
+	if p.program.life == unhealthy {
+		o.Disk = denied{p.disk}
 	}
 	o.Trust = daemon.PinnedTrust(p.disk, path.Join(top, layout.TrustDir), &gateway.Client{HTTP: o.HTTP, URL: o.Identity.ServerURL}, o.Log)
 	return o, nil
@@ -98,22 +102,15 @@ func (p *process) exec() error {
 	return nil
 }
 
-// workload is the component of a simulated agent.
-type workload struct{ life life }
+// denied is the disk of a process that has started with the copy of its settings, since it may not read
+// the file itself: as on a host whose security policy knows the programs of earlier versions only.
+type denied struct{ disk.Disk }
 
-func (w workload) ID() string   { return "workload" }
-func (w workload) Type() string { return "simulated" }
-
-func (w workload) Status() (probe.State, string) {
-	if w.life == unhealthy {
-		return probe.Failed, "it does not work with this version"
+func (d denied) ReadFile(op, name string) ([]byte, error) {
+	if name == path.Join(top, layout.ConfigFile) {
+		return nil, &disk.Error{Op: op, Err: &fs.PathError{Op: "open", Path: name, Err: syscall.EACCES}}
 	}
-	return probe.Healthy, ""
-}
-
-func (w workload) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	return d.Disk.ReadFile(op, name)
 }
 
 // units starts watchers through the simulated service manager.

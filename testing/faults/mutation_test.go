@@ -62,12 +62,12 @@ func TestOracleNotices(t *testing.T) {
 		{"the new version where the old was to stay", "good_upgrade", func(_ *host, e *expectation) {
 			e.end = endOld
 		}, "ended with the new version, want the old"},
-		{"the old version where the new was to stay", "component_failed", func(_ *host, e *expectation) {
+		{"the old version where the new was to stay", "agent_failed", func(_ *host, e *expectation) {
 			e.end = endNew
 		}, "ended with the old version, want the new"},
-		{"another reason", "component_failed", func(_ *host, e *expectation) {
+		{"another reason", "agent_failed", func(_ *host, e *expectation) {
 			e.reasons = []reason{failedIn(agentapi.UpgradeDownloading)}
-		}, `the reason is "component_failed"`},
+		}, `the reason is "agent_failed"`},
 		{"a staged version that is not recorded", "stage", func(h *host, _ *expectation) {
 			must(t, handoff.WriteVersions(h.outside(), top, nil))
 		}, "is there and not recorded"},

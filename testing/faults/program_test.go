@@ -24,7 +24,7 @@ const (
 	good      life = "good"
 	exits     life = "exits"     // exits at once, before it does anything
 	crashes   life = "crashes"   // crashes after crashAfter
-	unhealthy life = "unhealthy" // runs, with a component that has failed
+	unhealthy life = "unhealthy" // runs, and fails a check of itself
 	garbage   life = "garbage"   // is not a program: exec fails
 	sound     life = "sound"     // runs, and the check of its package passes
 	unsound   life = "unsound"   // runs, and the check of its package fails

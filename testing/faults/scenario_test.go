@@ -68,8 +68,8 @@ var scenarios = []scenario{
 		about: "the new version comes up, says that it is there, and crashes, again and again",
 	},
 	{
-		name: "component_failed", agent: unhealthy, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonComponentFailed)},
-		about: "the new version runs, and what it is to run has failed",
+		name: "agent_failed", agent: unhealthy, watcher: good, ends: endOld, reasons: []reason{reason(handoff.ReasonAgentFailed)},
+		about: "the new version runs, and fails a check of itself that the old one passes",
 	},
 	{
 		name: "old_watcher", agent: exits, watcher: garbage, ends: endOld, reasons: afterSwitch,

@@ -226,7 +226,7 @@ type Programs struct {
 	Crasher, CrashLooper, Unhealthy string
 	// OldWatcher is a watcher that understands only the first upgrade marker.
 	OldWatcher string
-	// Heartbeat is the agent with a component that records when it runs.
+	// Heartbeat is the agent, which records when it runs.
 	Heartbeat string
 	// Page is a program that agents run as a component: a web server with one page.
 	Page string

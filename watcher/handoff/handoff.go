@@ -47,6 +47,17 @@ type Marker struct {
 	CreatedAt time.Time `json:"created_at"`
 	Rules     Rules     `json:"rules"`
 	Restart   Restart   `json:"restart"`
+	// Before is how From saw itself and its host, with which To is compared.
+	Before Before `json:"before,omitzero"`
+}
+
+// Before is how a version saw itself and its host right before the host was switched to another one, which
+// is not to blame for what failed already.
+type Before struct {
+	// Failing are the names of the agent's checks of itself that failed.
+	Failing []string `json:"failing,omitempty"`
+	// Healthy are the installed versions of the components that were healthy, by the components' names.
+	Healthy map[string]string `json:"healthy,omitempty"`
 }
 
 // Rules are the watcher's settings. They are fixed when the upgrade begins, so that the new

@@ -40,10 +40,9 @@ type Health struct {
 	StartedAt time.Time `json:"started_at"`
 	State     State     `json:"state"`
 	Message   string    `json:"message,omitempty"`
-	// Components are the workloads the agent runs.
-	Components []Component `json:"components,omitempty"`
-	// Workloads are the components of the policy. They have versions of their own, and say
-	// nothing about the agent's version.
+	// Checks are the agent's checks of itself that fail. The agent is FAILED while it is at fault for one.
+	Checks []Check `json:"checks,omitempty"`
+	// Workloads are the components of the policy. They have versions of their own.
 	Workloads []Workload `json:"workloads,omitempty"`
 	Fleet     Fleet      `json:"fleet"`
 	Upgrade   *Upgrade   `json:"upgrade,omitempty"`
@@ -100,12 +99,13 @@ type Rollback struct {
 // Build is [Version.Build].
 func (r Rollback) Build() string { return build(r.Version, r.Hash) }
 
-// Component is one workload.
-type Component struct {
-	ID      string `json:"id"`
-	Type    string `json:"type"`
-	State   State  `json:"state"`
-	Message string `json:"message,omitempty"`
+// Check is a check of the agent by itself that fails.
+type Check struct {
+	Name    string    `json:"name"` // disk, queue, settings, runtime docker
+	Problem string    `json:"problem"`
+	Since   time.Time `json:"since"`
+	// AtFault means that, as far as the agent can say, it fails because of the agent and not of its host.
+	AtFault bool `json:"at_fault,omitempty"`
 }
 
 // Workload is a component of the policy.
@@ -123,8 +123,11 @@ type Workload struct {
 	Rollbacks          []string   `json:"rollbacks,omitempty"`
 	Restarts           int        `json:"restarts,omitempty"`
 	Since              *time.Time `json:"since,omitempty"`
-	Folder             string     `json:"folder"`
-	Upgrade            *Upgrade   `json:"upgrade,omitempty"`
+	// FailedSince is since when it does not run, or ends again and again, although nobody stopped it and
+	// its runtime answers; zero: it has not failed.
+	FailedSince time.Time `json:"failed_since,omitzero"`
+	Folder      string    `json:"folder"`
+	Upgrade     *Upgrade  `json:"upgrade,omitempty"`
 	// Versions and Staging are as those of the agent itself in Health.
 	Versions []Version `json:"versions,omitempty"`
 	Staging  *Upgrade  `json:"staging,omitempty"`

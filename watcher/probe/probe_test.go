@@ -49,8 +49,9 @@ func TestHealth(t *testing.T) {
 	want := Health{
 		AgentID: "a-1", Identity: manifest.Identity{Version: "1.1.0", Hash: "3f2a9c"}, Home: "data/muster-agent-1.1.0-3f2a9c",
 		PID: 42, StartedAt: checkin, State: Degraded, Message: "no server",
-		Components: []Component{{ID: "logs", Type: "process", State: Failed, Message: "exit 1"}},
-		Fleet:      Fleet{URL: "https://fleet:8220", State: Failed, LastCheckin: &checkin, Error: "timeout"},
+		Checks:    []Check{{Name: "queue", Problem: "it cannot be written", Since: checkin, AtFault: true}},
+		Workloads: []Workload{{Name: "logs", Runtime: "process", State: Failed, Message: "exit 1", FailedSince: checkin}},
+		Fleet:     Fleet{URL: "https://fleet:8220", State: Failed, LastCheckin: &checkin, Error: "timeout"},
 	}
 	top := agent(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != "/v1/health" {

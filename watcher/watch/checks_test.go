@@ -65,7 +65,7 @@ func TestVerdictOnChecks(t *testing.T) {
 		{"an unknown check is ignored", withChecks(1), [][]Sample{{passes}, {tried(isHealthy, 0, "", "x", "y")}}, Wait, 0, ""},
 		{"not passing for ever is not good", func() handoff.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1e6; return m }(), [][]Sample{seen(1400, fails)}, RollBack, 1380, `at the end check "a" did not pass`},
 		{"a check that is never tried does not wait for ever", withChecks(1), [][]Sample{seen(1600, isHealthy)}, RollBack, 1500, `check "a" did not pass`},
-		{"a failed component comes before its check in the reason", withChecks(1), [][]Sample{{passes}, seen(31, tried(alive(answer(newID, probe.Failed, "logs")), 0, "")), {fails}}, RollBack, 31, "Component logs"},
+		{"a failed component comes before its check in the reason", withChecks(1), [][]Sample{{passes}, seen(91, tried(alive(answer(newID, probe.Degraded, "logs")), 0, "")), {fails}}, RollBack, 91, "Component logs"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

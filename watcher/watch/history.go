@@ -71,7 +71,7 @@ func (h History) Add(m handoff.Marker, s Sample) History {
 	h.answering = lasting(h.answering, gap, before.kind == running && !newProcess, h.cond.kind == running)
 	h.previous = lasting(h.previous, gap, before.kind == previous, h.cond.kind == previous)
 	h.foreign = lasting(h.foreign, gap, before.kind == foreign, h.cond.kind == foreign)
-	h.agentFailed = lasting(h.agentFailed, gap, before.agentFailed(), h.cond.agentFailed())
+	h.agentFailed = lasting(h.agentFailed, gap, before.agentFailed, h.cond.agentFailed)
 	h.bad = lasting(h.bad, gap, before.bad(), h.cond.bad())
 	h.components = lastingComponents(h.components, gap, h.cond)
 
@@ -157,16 +157,15 @@ func lasting(sum, gap time.Duration, before, now bool) time.Duration {
 
 // lastingComponents returns a new map, since histories share no memory.
 func lastingComponents(sums map[string]time.Duration, gap time.Duration, c condition) map[string]time.Duration {
-	failed := c.failedComponents()
-	if len(failed) == 0 {
+	if len(c.failed) == 0 {
 		return nil
 	}
-	next := make(map[string]time.Duration, len(failed))
-	for _, comp := range failed {
-		if sum, ok := sums[comp.ID]; ok {
-			next[comp.ID] = sum + gap
+	next := make(map[string]time.Duration, len(c.failed))
+	for _, w := range c.failed {
+		if sum, ok := sums[w.Name]; ok {
+			next[w.Name] = sum + gap
 		} else {
-			next[comp.ID] = 0
+			next[w.Name] = 0
 		}
 	}
 	return next

@@ -47,6 +47,10 @@ type condition struct {
 	kind   kind
 	health probe.Health // for previous, foreign and running
 	err    error        // for silent
+	// agentFailed and failed compare the health of the new version with that before the switch; see
+	// before.go.
+	agentFailed bool
+	failed      []probe.Workload
 }
 
 // next returns the condition after s. newProcess means that the process is another one than
@@ -69,34 +73,25 @@ func answered(m handoff.Marker, h probe.Health) condition {
 	// Compared as in folder names, since one side may have a shorter hash.
 	switch h.Identity.String() {
 	case m.To.Identity.String():
-		return condition{kind: running, health: h}
+		return condition{kind: running, health: h, agentFailed: agentFailed(m.Before, h), failed: failedComponents(m.Before, h)}
 	case m.From.Identity.String():
 		return condition{kind: previous, health: h}
 	}
 	return condition{kind: foreign, health: h}
 }
 
-func (c condition) agentFailed() bool { return c.kind == running && c.health.State == probe.Failed }
-
-func (c condition) failedComponents() []probe.Component {
-	if c.kind != running {
-		return nil
-	}
-	var failed []probe.Component
-	for _, comp := range c.health.Components {
-		if comp.State == probe.Failed {
-			failed = append(failed, comp)
-		}
-	}
-	return failed
-}
-
-// well reports whether the new version answers and neither it nor a component has failed. It
-// ignores the link to the server and the DEGRADED that a lost link causes, since the server
+// well reports whether the new version answers and neither it nor a component has failed since the
+// switch. It ignores the link to the server and the DEGRADED that a lost link causes, since the server
 // may be at fault.
 func (c condition) well() bool {
-	return c.kind == running && len(c.failedComponents()) == 0 &&
-		(c.health.State == probe.Healthy || c.health.State == probe.Degraded)
+	if c.kind != running || c.agentFailed || len(c.failed) > 0 {
+		return false
+	}
+	switch c.health.State {
+	case probe.Healthy, probe.Degraded, probe.Failed: // the last as before the switch
+		return true
+	}
+	return false
 }
 
 func (c condition) healthy() bool { return c.well() && c.health.State == probe.Healthy }
@@ -108,7 +103,7 @@ func (c condition) bad() bool {
 	case gone, silent, foreign:
 		return true
 	case running:
-		return c.agentFailed() || len(c.failedComponents()) > 0
+		return c.agentFailed || len(c.failed) > 0
 	}
 	return false
 }

@@ -20,6 +20,11 @@ const (
 	// not answer, and FAILED.
 	mixFactor = 3
 
+	// componentFactor is how long a component that was healthy before must have failed, in multiples of
+	// FailedFor. It is longer than for the agent, since what else happens on a host fails components too: a
+	// restart of what they depend on, or an operator at work, is over by then.
+	componentFactor = 3
+
 	// limitFactor bounds, in multiples of Grace, the watch of a version that is neither
 	// good nor bad for long; after it the last answer decides. lostFactor times
 	// FailedFor is added, so that a short Grace leaves time for every fault.
@@ -113,18 +118,16 @@ func fault(m handoff.Marker, h History) *handoff.Reason {
 		return reason(handoff.ReasonControlLost, "%s runs but did not answer on its control socket for %s: %s.",
 			m.To, round(h.silent), cause(h.cond.err))
 	}
-	// Components come before the agent, whose state is the worst of theirs, so that
-	// the reason names the component.
-	for _, c := range h.cond.failedComponents() {
-		if d := h.components[c.ID]; lasts(d) {
-			return reason(handoff.ReasonComponentFailed, "Component %s of %s reported FAILED for %s%s.", c.ID, m.To, round(d), quote(c.Message))
+	for _, w := range h.cond.failed {
+		if d := h.components[w.Name]; d >= componentFactor*time.Duration(m.Rules.FailedFor) {
+			return reason(handoff.ReasonComponentFailed, "Component %s has failed for %s under %s, and was healthy under %s%s.",
+				w.Name, round(d), m.To, m.From, quote(w.Message))
 		}
 	}
 	if lasts(h.agentFailed) {
 		return reason(handoff.ReasonAgentFailed, "%s reported FAILED for %s%s.", m.To, round(h.agentFailed), quote(h.cond.health.Message))
 	}
-	// Checks come after the agent's state, because a component that is FAILED fails
-	// its check too.
+	// Checks of the package come after the agent's own, which say more.
 	if r := failedCheck(m, h); r != nil {
 		return r
 	}
@@ -156,7 +159,6 @@ func explain(r handoff.Reason, d Diagnosis) handoff.Reason {
 // blame returns a reason according to the last condition of the agent.
 func blame(h History, what string) handoff.Reason {
 	c := h.cond
-	failed := c.failedComponents()
 	switch {
 	case c.kind == gone && !h.arrived:
 		return handoff.Reason{Code: handoff.ReasonNotStarted, Text: what + "; at the end no process was there."}
@@ -166,9 +168,9 @@ func blame(h History, what string) handoff.Reason {
 		return handoff.Reason{Code: handoff.ReasonControlLost, Text: fmt.Sprintf("%s; at the end it did not answer: %s.", what, cause(c.err))}
 	case c.kind == previous || c.kind == foreign:
 		return handoff.Reason{Code: handoff.ReasonWrongVersion, Text: fmt.Sprintf("%s; at the end %s answered.", what, c.health.Identity)}
-	case len(failed) > 0:
-		return handoff.Reason{Code: handoff.ReasonComponentFailed, Text: fmt.Sprintf("%s; at the end component %s was FAILED%s.",
-			what, failed[0].ID, quote(failed[0].Message))}
+	case len(c.failed) > 0 && !c.agentFailed:
+		return handoff.Reason{Code: handoff.ReasonComponentFailed, Text: fmt.Sprintf("%s; at the end component %s had failed%s.",
+			what, c.failed[0].Name, quote(c.failed[0].Message))}
 	}
 	return handoff.Reason{Code: handoff.ReasonAgentFailed, Text: fmt.Sprintf("%s; at the end it reported %s%s.",
 		what, strings.ToUpper(string(c.health.State)), quote(c.health.Message))}

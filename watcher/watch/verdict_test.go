@@ -3,6 +3,7 @@ package watch
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,14 +32,30 @@ func testMarker() handoff.Marker {
 		Archive:   "sha512:77",
 		CreatedAt: noon,
 		Rules:     handoff.DefaultRules(),
+		Before:    handoff.Before{Failing: []string{"settings"}, Healthy: map[string]string{"logs": "2.0.0", "metrics": "2.0.0"}},
 	}
 }
 
 func answer(id manifest.Identity, state probe.State, failed ...string) *probe.Health {
 	h := &probe.Health{Identity: id, State: state, PID: 100, Message: "disk is full"}
 	for _, c := range failed {
-		h.Components = append(h.Components, probe.Component{ID: c, State: probe.Failed, Message: "exit 1"})
+		h.Workloads = append(h.Workloads, probe.Workload{Name: c, Version: "2.0.0", State: probe.Failed, Message: "exit 1", FailedSince: noon})
 	}
+	return h
+}
+
+func with(h *probe.Health, change func(*probe.Health)) *probe.Health {
+	change(h)
+	return h
+}
+
+// failing is the answer of an agent that fails a check of itself.
+func failing(name string, atFault bool) *probe.Health {
+	h := answer(newID, probe.Degraded)
+	if atFault {
+		h.State = probe.Failed
+	}
+	h.Checks = []probe.Check{{Name: name, Problem: "it cannot", Since: noon, AtFault: atFault}}
 	return h
 }
 
@@ -216,14 +233,22 @@ func TestVerdict(t *testing.T) {
 			`1.1.0-3f2a9c reported FAILED for 30s ("disk is full").`,
 		},
 		{
-			"a failed component",
-			[][]Sample{seen(5, isHealthy), seen(31, alive(answer(newID, probe.Healthy, "logs")))},
+			"a component that was healthy before",
+			[][]Sample{seen(5, isHealthy), seen(91, alive(answer(newID, probe.Degraded, "logs")))},
 			RollBack,
-			handoff.ReasonComponentFailed, 35, `Component logs of 1.1.0-3f2a9c reported FAILED for 30s ("exit 1").`,
+			handoff.ReasonComponentFailed, 95, `Component logs has failed for 1m30s under 1.1.0-3f2a9c, and was healthy under 1.0.0-9be1f0 ("exit 1").`,
 		},
 		{"two components that take turns", [][]Sample{
-			seen(20, alive(answer(newID, probe.Healthy, "logs"))), seen(1, isHealthy), seen(20, alive(answer(newID, probe.Healthy, "metrics"))),
-		}, Wait, "", 50, ""},
+			seen(80, alive(answer(newID, probe.Degraded, "logs"))), seen(1, isHealthy), seen(80, alive(answer(newID, probe.Degraded, "metrics"))),
+		}, Wait, "", 160, ""},
+		{"a component that is back in time", [][]Sample{seen(5, isHealthy), seen(89, alive(answer(newID, probe.Degraded, "logs"))), seen(700, isHealthy)}, Commit, "", 600, ""},
+		{"a component that failed before", [][]Sample{seen(3, isHealthy), seen(600, alive(answer(newID, probe.Degraded, "db")))}, Commit, "", 600, ""},
+		{"a component that was upgraded since", [][]Sample{seen(3, isHealthy), seen(600, alive(with(answer(newID, probe.Degraded, "logs"), func(h *probe.Health) { h.Workloads[0].Version = "2.1.0" })))}, Commit, "", 600, ""},
+		{"a component of which nothing is known", [][]Sample{seen(3, isHealthy), seen(600, alive(with(answer(newID, probe.Degraded, "logs"), func(h *probe.Health) { h.Workloads[0].FailedSince = time.Time{} })))}, Commit, "", 600, ""},
+
+		{"a check of itself that the agent fails", [][]Sample{seen(5, isHealthy), seen(31, alive(failing("queue", true)))}, RollBack, handoff.ReasonAgentFailed, 35, "1.1.0-3f2a9c reported FAILED for 30s"},
+		{"one that the version before failed too", [][]Sample{seen(3, isHealthy), seen(600, alive(failing("settings", true)))}, Commit, "", 600, ""},
+		{"one that the host fails", [][]Sample{seen(3, isHealthy), seen(600, alive(failing("disk", false)))}, Commit, "", 600, ""},
 		{"bad all the time in turns", [][]Sample{
 			seen(5, isHealthy), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute),
 		}, RollBack, handoff.ReasonControlLost, 95, "was not well at any time for 1m30s"},
@@ -316,7 +341,7 @@ func (l *agentLife) next(rt *rapid.T) Sample {
 		l.now = rapid.SampledFrom([]Sample{
 			isHealthy, isHealthy, isHealthy, isGone, isMute, isOld, justAlive,
 			alive(answer(newID, probe.Failed)), alive(answer(newID, probe.Degraded)), alive(answer(newID, probe.Starting)),
-			alive(answer(newID, probe.Healthy, "logs")), alive(answer(thirdID, probe.Healthy)),
+			alive(answer(newID, probe.Healthy, "logs")), alive(failing("queue", true)), alive(failing("settings", true)), alive(answer(thirdID, probe.Healthy)),
 		}).Draw(rt, "sample")
 		if rapid.IntRange(0, 9).Draw(rt, "replaced") == 0 {
 			l.pid++
@@ -378,6 +403,63 @@ func TestDegradedNeverRollsBack(t *testing.T) {
 			if v := Judge(h); v.Kind == RollBack {
 				rt.Fatalf("rolled back: %+v", v.Reason)
 			}
+		}
+	})
+}
+
+// What the new version did not cause never rolls back, however long it lasts: checks of the agent by itself
+// that failed before or that the host fails, and components that failed before, were upgraded since, were
+// stopped, or of which nothing is known. Such a watch ends well.
+func TestWhatTheVersionDidNotCauseNeverRollsBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := quickRules(rt)
+		checks := []probe.Check{{Name: "settings", AtFault: true}, {Name: "disk"}, {Name: "queue"}, {Name: "runtime docker"}}
+		workloads := []probe.Workload{
+			{Name: "db", Version: "2.0.0", State: probe.Failed, FailedSince: noon},
+			{Name: "logs", Version: "2.1.0", State: probe.Failed, FailedSince: noon},
+			{Name: "metrics", Version: "2.0.0", State: probe.Failed},
+		}
+		var h History
+		at := noon
+		for range 300 { // more seconds than the longest watch
+			a := answer(newID, probe.Degraded)
+			a.Checks = checks[rapid.IntRange(0, len(checks)).Draw(rt, "first check"):]
+			a.Workloads = workloads[rapid.IntRange(0, len(workloads)).Draw(rt, "first component"):]
+			if slices.ContainsFunc(a.Checks, func(c probe.Check) bool { return c.AtFault }) {
+				a.State = probe.Failed
+			}
+			for range rapid.IntRange(1, 100).Draw(rt, "seconds") {
+				s := alive(a)
+				s.At = at
+				at = at.Add(time.Second)
+				h = h.Add(m, s)
+				switch v := Judge(h); v.Kind {
+				case RollBack:
+					rt.Fatalf("rolled back: %+v", v.Reason)
+				case Commit:
+					return
+				}
+			}
+		}
+		rt.Fatalf("no verdict after %v", h.total)
+	})
+}
+
+// What the new version is to blame for rolls back once it has lasted, whatever fails beside it and is not.
+func TestWhatTheVersionCausedRollsBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := quickRules(rt)
+		a, want := failing("settings", true), handoff.ReasonAgentFailed
+		lasts := time.Duration(m.Rules.FailedFor)
+		if rapid.Bool().Draw(rt, "a component") {
+			want, lasts = handoff.ReasonComponentFailed, componentFactor*lasts
+			a.Workloads = []probe.Workload{{Name: "db", Version: "2.0.0", FailedSince: noon}, {Name: "logs", Version: "2.0.0", FailedSince: noon}}
+		} else {
+			a.Checks = append(a.Checks, probe.Check{Name: "queue", AtFault: true})
+		}
+		v, _, after := judgeSamples(m, seen(int(lasts/time.Second)+1, alive(a)))
+		if v.Kind != RollBack || v.Reason.Code != want || time.Duration(after)*time.Second != lasts {
+			rt.Fatalf("%v %+v after %d s, want %s after %v", v.Kind, v.Reason, after, want, lasts)
 		}
 	})
 }
@@ -462,7 +544,7 @@ func TestEveryWatchWithChecksEnds(t *testing.T) {
 
 func TestHistoriesShareNoMemory(t *testing.T) {
 	m := testMarker()
-	bad := alive(answer(newID, probe.Healthy, "logs"))
+	bad := alive(answer(newID, probe.Degraded, "logs"))
 	bad.At = noon
 	h := History{}.Add(m, bad)
 	bad.At = noon.Add(2 * time.Second)

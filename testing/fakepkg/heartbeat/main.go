@@ -1,6 +1,5 @@
-// Command heartbeat replaces muster-agent in a package for measurements. It is the real agent
-// with one more component, which writes a line every millisecond. The longest gap is the
-// outage of an upgrade.
+// Command heartbeat replaces muster-agent in a package for measurements. It is the real agent,
+// whose process also writes a line every millisecond. The longest gap is the outage of an upgrade.
 package main
 
 import (
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/daemon"
-	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 // beatsFile is relative to the top folder. It has a line for each beat, in nanoseconds since
@@ -43,18 +41,16 @@ func run(ctx context.Context, top string) error {
 	if err != nil {
 		return err
 	}
-	options.Components = append(options.Components, &heart{file: filepath.Join(top, beatsFile)})
-	return errors.Join(daemon.Agent{Options: options}.Run(ctx), log.Close())
+	ctx, stop := context.WithCancel(ctx)
+	beating := make(chan error, 1)
+	go func() { beating <- beat(ctx, filepath.Join(top, beatsFile)) }()
+	err = daemon.Agent{Options: options}.Run(ctx)
+	stop()
+	return errors.Join(err, <-beating, log.Close())
 }
 
-type heart struct{ file string }
-
-func (*heart) ID() string                    { return "heart" }
-func (*heart) Type() string                  { return "heart" }
-func (*heart) Status() (probe.State, string) { return probe.Healthy, "beating" }
-
-func (h *heart) Run(ctx context.Context) error {
-	f, err := os.OpenFile(h.file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+func beat(ctx context.Context, file string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

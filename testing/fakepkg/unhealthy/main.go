@@ -1,6 +1,5 @@
 // Command unhealthy replaces muster-agent in a package: a release that starts and checks in
-// like a good one, and whose workload fails a little later. It is the real agent with one
-// more component.
+// like a good one, and does harm a little later. It is the real agent beside a fault.
 package main
 
 import (
@@ -10,17 +9,23 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync/atomic"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/daemon"
-	"github.com/muster-fleet/muster/watcher/probe"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// healthyFor is how long it reports healthy: long enough to check in and be watched, and
+// healthyFor is how long it does no harm: long enough to check in and be watched, and
 // shorter than any grace period in use.
-const healthyFor = 2 * time.Second
+const healthyFor = time.Second
+
+// lockFile is a file of its package with the name of a lock that a component of the host needs. If it is
+// there the release takes the lock, and otherwise it takes the folder of its own queue for a file.
+const lockFile = "takes-lock"
 
 func main() {
 	flags := flag.NewFlagSet("muster-agent run", flag.ExitOnError)
@@ -44,29 +49,20 @@ func run(ctx context.Context, top string) error {
 	if err != nil {
 		return err
 	}
-	options.Components = append(options.Components, &leak{})
+	harm := time.AfterFunc(healthyFor, func() {
+		if err := doHarm(layout.Path(top, options.Running.Home)); err != nil {
+			options.Log.Error("no harm was done", "error", err)
+		}
+	})
+	defer harm.Stop()
 	return errors.Join(daemon.Agent{Options: options}.Run(ctx), log.Close())
 }
 
-// leak is a workload that runs out of a resource.
-type leak struct{ failed atomic.Bool }
-
-func (*leak) ID() string   { return "log-shipper" }
-func (*leak) Type() string { return "shipper" }
-
-func (l *leak) Status() (probe.State, string) {
-	if l.failed.Load() {
-		return probe.Failed, "out of file handles: 1024 of 1024 in use"
+func doHarm(home string) error {
+	lock, err := os.ReadFile(filepath.Join(home, lockFile))
+	if err == nil {
+		return os.WriteFile(strings.TrimSpace(string(lock)), []byte(strconv.Itoa(os.Getpid())), 0o600)
 	}
-	return probe.Healthy, "shipping"
-}
-
-func (l *leak) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-time.After(healthyFor):
-		l.failed.Store(true)
-		<-ctx.Done()
-	}
-	return nil
+	run := filepath.Join(home, layout.RunDir)
+	return errors.Join(os.RemoveAll(run), os.WriteFile(run, nil, 0o600))
 }
