@@ -25,7 +25,7 @@ const (
 	first     = "1.0.0" // installed on the hosts
 	better    = "1.1.0" // good
 	broken    = "1.2.0" // dies as it starts
-	unhealthy = "1.3.0" // starts, then fails
+	unhealthy = "1.3.0" // starts, then fails a check of itself
 )
 
 // grace is how long upgrades are watched: long enough to be seen, and short enough to wait

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -78,7 +80,9 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	wait := "exec sleep 1000"
-	for version, then := range map[string]string{"1.0.0": wait, "1.1.0": wait, "1.2.0": "exit 3", "1.3.0": wait} {
+	lock := filepath.Join(w.Dir, "web.lock")
+	needsLock := fmt.Sprintf("while ! kill -0 \"$(cat %s)\"; do sleep 0.2; done 2>/dev/null\nexit 4", lock)
+	for version, then := range map[string]string{"1.0.0": wait, "1.1.0": wait, "1.2.0": "exit 3", "1.3.0": needsLock} {
 		w.publishComponent(version, then)
 	}
 	policy := filepath.Join(w.Dir, "components.yaml")
@@ -143,6 +147,28 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	if out, err := h.CLI(t.Context(), "components", "logs", "web"); err != nil || !strings.Contains(out, "started 1.3.0") {
 		t.Errorf("muster-agent components logs: %v\n%s", err, out)
 	}
+
+	// A version of the agent under which it no longer runs is rolled back.
+	settings, err := os.ReadFile(layout.Path(h.Top, layout.ConfigFile))
+	check(t, err)
+	settings = bytes.Replace(settings, []byte("grace: 4s"), []byte("grace: 1m"), 1)
+	check(t, os.WriteFile(layout.Path(h.Top, layout.ConfigFile), settings, 0o600))
+	check(t, h.Kill())
+	check(t, h.Start())
+	w.webRuns(h, "1.3.0")
+	takes := filepath.Join(w.Dir, "takes-lock")
+	check(t, os.WriteFile(takes, []byte(lock), 0o600))
+	archive, err := w.publisher.Package(t.Context(), "1.2.0", w.Programs.Unhealthy, "takes-lock="+takes)
+	check(t, err)
+	check(t, w.server.Publish(t.Context(), w.publisher, archive))
+	w.upgrade("1.2.0", h)
+	a = w.wait(h, "has been rolled back", func(a adminapi.Agent) bool {
+		return a.Agent.Version == "1.1.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack && reasonCode(a) != ""
+	})
+	if got := text(a.UpgradeDetails.Metadata.Reason); reasonCode(a) != "component_failed" || !strings.Contains(got, "Component web has failed for") || !strings.Contains(got, "exit status 4") {
+		t.Errorf("it was rolled back for %s: %s", reasonCode(a), got)
+	}
+	w.webRuns(h, "1.3.0")
 }
 
 // A version of a component is staged, the server goes away, and the host switches to it and back.

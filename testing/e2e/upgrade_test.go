@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,9 +94,20 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 
 func TestUnhealthyVersionIsRolledBack(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{Grace: 20 * time.Second}, "web-01")
+	h := w.hosts[0]
 	w.publish("1.3.0", w.Programs.Unhealthy)
-	w.upgrade("1.3.0", w.hosts[0])
-	w.rolledBack(w.hosts[0], "1.3.0", "1.0.0", "component_failed")
+	w.upgrade("1.3.0", h)
+	eventually(t, "the host says what has failed", func() error {
+		out, _ := exec.CommandContext(t.Context(), w.Programs.Agent, "status", "--top", h.Top).CombinedOutput()
+		if !strings.Contains(string(out), "check queue: failed") {
+			return fmt.Errorf("its status is\n%s", out)
+		}
+		return nil
+	})
+	w.rolledBack(h, "1.3.0", "1.0.0", "agent_failed")
+	w.wait(h, "says why", func(a adminapi.Agent) bool {
+		return strings.Contains(*a.UpgradeDetails.Metadata.Reason, "the agent cannot write its queue")
+	})
 }
 
 // slow makes a download last some seconds.
