@@ -68,15 +68,15 @@ func TestSilentAgentIsOfflineAndThenInactive(t *testing.T) {
 		// Not at the moment itself, which fleet's tests have: SQLite sleeps for milliseconds of
 		// the bubble's time when the server's loops write in it.
 		time.Sleep(time.Until(seen.Add(fleet.OfflineAfter - time.Second)))
-		if got := status(); got != adminapi.StatusOnline {
+		if got := status(); got != fleet.StatusOnline {
 			t.Errorf("just before five minutes after it was seen it is %s", got)
 		}
 		time.Sleep(2 * time.Second)
-		if got := status(); got != adminapi.StatusOffline {
+		if got := status(); got != fleet.StatusOffline {
 			t.Errorf("just after them it is %s", got)
 		}
 		time.Sleep(inactivity - fleet.OfflineAfter)
-		if got := status(); got != adminapi.StatusInactive {
+		if got := status(); got != fleet.StatusInactive {
 			t.Errorf("past its policy's timeout it is %s", got)
 		}
 	})
@@ -92,7 +92,7 @@ func TestParkedAgentStaysOnline(t *testing.T) {
 		for range 4 {
 			time.Sleep(10 * time.Minute)
 			got := apptest.Decode[adminapi.AgentItem](t, s.Admin(http.MethodGet, "/api/fleet/agents/"+a.ID, nil)).Item
-			if got.Status != adminapi.StatusOnline || time.Since(*got.LastCheckin) > time.Minute {
+			if got.Status != fleet.StatusOnline || time.Since(*got.LastCheckin) > time.Minute {
 				t.Errorf("while it is parked it is %s, seen %s ago", got.Status, time.Since(*got.LastCheckin))
 			}
 		}

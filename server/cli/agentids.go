@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -67,7 +68,7 @@ func (a *client) pickAgent(ctx context.Context, name string, found []adminapi.Ag
 		case g.Id == name:
 			return name, nil
 		case hostname(g) != name:
-		case g.Status == adminapi.StatusUnenrolled || g.Status == adminapi.StatusUninstalled:
+		case g.Status == fleet.StatusUnenrolled || g.Status == fleet.StatusUninstalled:
 			left = append(left, g)
 		default:
 			enrolled = append(enrolled, g)

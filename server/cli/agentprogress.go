@@ -16,7 +16,7 @@ import (
 // healthOf returns whether an agent is well.
 func healthOf(g adminapi.Agent) string {
 	health := string(deref(g.Health))
-	if g.Status == adminapi.StatusUnenrolling {
+	if g.Status == fleet.StatusUnenrolling {
 		health += ", unenrolling"
 	}
 	return health

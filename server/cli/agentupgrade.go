@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // upgradePhase describes the upgrade of an agent in a few words. It is empty if there is
@@ -41,7 +42,7 @@ func describePhase(d *adminapi.UpgradeDetails) string {
 		if m.Phase != nil {
 			words += " (" + strings.ToLower(string(*m.Phase)) + ")"
 		}
-		if m.DownloadPercent != nil && d.State == adminapi.UpgradeDownloading {
+		if m.DownloadPercent != nil && d.State == agentapi.UpgradeDownloading {
 			words += fmt.Sprintf(" %.0f %%", *m.DownloadPercent)
 		}
 		if r := describeRetry(d); r != "" {
@@ -54,7 +55,7 @@ func describePhase(d *adminapi.UpgradeDetails) string {
 // describeRetry says when the agent retries after a failure. It is empty if it does not.
 func describeRetry(d *adminapi.UpgradeDetails) string {
 	m := d.Metadata
-	if d.State != adminapi.UpgradeScheduled || m == nil || m.RetryErrorMsg == nil {
+	if d.State != agentapi.UpgradeScheduled || m == nil || m.RetryErrorMsg == nil {
 		return ""
 	}
 	words := "retry"
@@ -94,7 +95,7 @@ func describeRollback(r *adminapi.RollbackVerdict) string {
 // describeWatch describes the last report of the host's watcher.
 func describeWatch(watch adminapi.Watch, now time.Time) string {
 	words := fmt.Sprintf("%s %s, reported %s", strings.ReplaceAll(string(watch.Stage), "_", " "), watch.To, ago(&watch.ReceivedAt, now))
-	if watch.Stage == adminapi.WatchWatching || watch.Stage == adminapi.WatchRollingBack {
+	if watch.Stage == agentapi.BeaconWatching || watch.Stage == agentapi.BeaconRollingBack {
 		words += "; the agent " + watchedAgent(watch.Agent)
 	}
 	if watch.Reason != nil {

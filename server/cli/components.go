@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func (a *client) newComponents() *cobra.Command {
@@ -193,8 +195,8 @@ func componentOutcome(g adminapi.Agent, name, to string) (phase string, over, go
 	switch {
 	case c.UpgradeStatus == nil:
 		return phase, true, deref(c.Version) == to
-	case *c.UpgradeStatus == adminapi.ComponentUpgradeStarted:
-		if d := c.UpgradeDetails; d != nil && d.State == adminapi.UpgradeWatching {
+	case *c.UpgradeStatus == fleet.UpgradeStarted:
+		if d := c.UpgradeDetails; d != nil && d.State == agentapi.UpgradeWatching {
 			phase = name + " " + describePhase(d) // without the seconds that are left
 		}
 		return phase, false, false

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // awaited is an agent whose upgrade or rollback --wait follows.
@@ -154,7 +155,7 @@ const reasonGrace = 15 * time.Second
 // reasonFollows reports whether an agent was rolled back for a reason that is not known yet, though
 // its watcher reports one. That of an Elastic Agent reports nothing.
 func reasonFollows(g adminapi.Agent) bool {
-	return g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "" && g.Maker == nil
+	return g.UpgradeStatus != nil && *g.UpgradeStatus == fleet.UpgradeRolledBack && upgradeReason(g.UpgradeDetails) == "" && g.Maker == nil
 }
 
 // waitFor waits for all agents, and returns an error unless each reaches its version.
@@ -249,7 +250,7 @@ const watching = "watching "
 func upgradeOutcome(g adminapi.Agent, to string) (phase string, over, good bool) {
 	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
 	switch {
-	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
+	case g.UpgradeStatus != nil && *g.UpgradeStatus != fleet.UpgradeStarted:
 		return phase, true, false
 	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:
 		return phase, false, false

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 func TestWaitEndsWithTheRollbackWhetherOrNotAReasonFollows(t *testing.T) {
@@ -20,7 +22,7 @@ func TestWaitEndsWithTheRollbackWhetherOrNotAReasonFollows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := adminapi.Agent{Id: "a", Maker: c.maker, UpgradeStatus: new(adminapi.RolledBack), UpgradeDetails: &adminapi.UpgradeDetails{TargetVersion: "1.1.0", State: adminapi.UpgradeRollback}}
+				g := adminapi.Agent{Id: "a", Maker: c.maker, UpgradeStatus: new(fleet.UpgradeRolledBack), UpgradeDetails: &adminapi.UpgradeDetails{TargetVersion: "1.1.0", State: agentapi.UpgradeRollback}}
 				if c.reason != "" {
 					g.UpgradeDetails.Metadata = &adminapi.UpgradeMetadata{Reason: &c.reason}
 				}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -123,7 +124,7 @@ func (w *world) install(name, archive string) *harness.Host {
 	w.until(name+" is online", func() bool {
 		agents, err := w.server.Agents(w.Context())
 		w.check(err)
-		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool { return harness.Hostname(a) == name && a.Status == adminapi.StatusOnline })
+		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool { return harness.Hostname(a) == name && a.Status == fleet.StatusOnline })
 		if i >= 0 {
 			h.ID = agents[i].Id
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
@@ -149,7 +150,7 @@ func (d *demo) identify(ctx context.Context) error {
 		online := 0
 		for _, a := range agents {
 			for _, h := range d.hosts {
-				if harness.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline {
+				if harness.Hostname(a) == h.Name && a.Status == fleet.StatusOnline {
 					h.ID = a.Id
 					online++
 				}
@@ -277,7 +278,7 @@ func (d *demo) auto(ctx context.Context) error {
 		if err := d.upgrade(ctx, bad.version, bad.host.ID); err != nil {
 			return err
 		}
-		if err := d.expect(ctx, bad.host, better, adminapi.RolledBack); err != nil {
+		if err := d.expect(ctx, bad.host, better, fleet.UpgradeRolledBack); err != nil {
 			return err
 		}
 		d.say("ROLLBACK  %s %s, and %s runs %s again", bad.version, bad.why, bad.host.Name, better)

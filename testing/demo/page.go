@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -96,7 +97,7 @@ func (d *demo) autoPage(ctx context.Context) error {
 		return err
 	}
 	err := d.waitPage(ctx, better, func(c adminapi.Component) bool {
-		return c.UpgradeStatus != nil && *c.UpgradeStatus == adminapi.ComponentUpgradeRolledBack && c.Status == "HEALTHY"
+		return c.UpgradeStatus != nil && *c.UpgradeStatus == fleet.UpgradeRolledBack && c.Status == "HEALTHY"
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -44,5 +45,5 @@ func TestChecksOfThePackageDecide(t *testing.T) {
 	build("1.1.1")
 	w.upgrade("1.1.1", h)
 	w.upgraded(h, "1.1.1")
-	w.wait(h, "is reported as committed", func(a adminapi.Agent) bool { return a.Watch != nil && a.Watch.Stage == adminapi.WatchCommitted })
+	w.wait(h, "is reported as committed", func(a adminapi.Agent) bool { return a.Watch != nil && a.Watch.Stage == agentapi.BeaconCommitted })
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -73,7 +74,7 @@ func TestCloneOfAnEnrolledHostIsNoticed(t *testing.T) {
 	eventually(t, "the copy is an agent of its own", func() error {
 		agents, err := w.server.Agents(ctx)
 		for _, a := range agents {
-			if a.Id != h.ID && harness.Hostname(a) == clone.Name && a.Status == adminapi.StatusOnline && a.Shared == nil {
+			if a.Id != h.ID && harness.Hostname(a) == clone.Name && a.Status == fleet.StatusOnline && a.Shared == nil {
 				return nil
 			}
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -108,7 +110,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	upgrade("1.2.0")
 	a := w.wait(h, "has put web 1.1.0 back", func(a adminapi.Agent) bool {
 		c := web(a)
-		return c.UpgradeStatus != nil && *c.UpgradeStatus == adminapi.ComponentUpgradeRolledBack && text(c.Version) == "1.1.0" && c.Status == "HEALTHY"
+		return c.UpgradeStatus != nil && *c.UpgradeStatus == fleet.UpgradeRolledBack && text(c.Version) == "1.1.0" && c.Status == "HEALTHY"
 	})
 	d := web(a).UpgradeDetails
 	if d == nil || d.Metadata == nil {
@@ -125,7 +127,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	upgrade("1.3.0")
 	w.wait(h, "observes web 1.3.0", func(a adminapi.Agent) bool {
 		d := web(a).UpgradeDetails
-		return d != nil && d.State == adminapi.UpgradeWatching
+		return d != nil && d.State == agentapi.UpgradeWatching
 	})
 	check(t, h.Kill())
 	check(t, h.Start())
@@ -163,7 +165,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	check(t, w.server.Publish(t.Context(), w.publisher, archive))
 	w.upgrade("1.2.0", h)
 	a = w.wait(h, "has been rolled back", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "1.1.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack && reasonCode(a) != ""
+		return a.Agent.Version == "1.1.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeRolledBack && reasonCode(a) != ""
 	})
 	if got := text(a.UpgradeDetails.Metadata.Reason); reasonCode(a) != "component_failed" || !strings.Contains(got, "Component web has failed for") || !strings.Contains(got, "exit status 4") {
 		t.Errorf("it was rolled back for %s: %s", reasonCode(a), got)

@@ -53,7 +53,7 @@ func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	_, err = w.server.CLI(t.Context(), append(order, "--force")...)
 	check(t, err)
 	w.wait(h, "has put the upgrade off", func(a adminapi.Agent) bool {
-		return a.UpgradeDetails != nil && a.UpgradeDetails.State == adminapi.UpgradeScheduled &&
+		return a.UpgradeDetails != nil && a.UpgradeDetails.State == agentapi.UpgradeScheduled &&
 			a.UpgradeDetails.Metadata.RetryErrorMsg != nil && strings.Contains(*a.UpgradeDetails.Metadata.RetryErrorMsg, "not enough disk space")
 	})
 	w.onDisk(h, "1.0.0")

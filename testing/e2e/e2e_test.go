@@ -17,6 +17,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -150,7 +152,7 @@ func (w *world) online(h *harness.Host) {
 			return err
 		}
 		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool {
-			return harness.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline
+			return harness.Hostname(a) == h.Name && a.Status == fleet.StatusOnline
 		})
 		if i < 0 {
 			return fmt.Errorf("it is not among %d agents", len(agents))
@@ -215,7 +217,7 @@ func (w *world) upgraded(h *harness.Host, version string) {
 	a := w.wait(h, "has been upgraded to "+version, func(a adminapi.Agent) bool {
 		return a.Agent.Version == version && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil
 	})
-	if a.UpgradedAt == nil || a.UpgradeStatus != nil || a.Status != adminapi.StatusOnline {
+	if a.UpgradedAt == nil || a.UpgradeStatus != nil || a.Status != fleet.StatusOnline {
 		w.t.Errorf("%s after its upgrade: upgraded_at %v, upgrade_status %v, status %s", h.Name, a.UpgradedAt, a.UpgradeStatus, a.Status)
 	}
 	w.onDisk(h, version)
@@ -231,15 +233,15 @@ var diesAtStart = []string{string(handoff.ReasonCrashLoop), string(handoff.Reaso
 func (w *world) rolledBack(h *harness.Host, from, back string, reasons ...string) {
 	w.t.Helper()
 	a := w.wait(h, "has been rolled back to "+back, func(a adminapi.Agent) bool {
-		return a.Agent.Version == back && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack && reasonCode(a) != ""
+		return a.Agent.Version == back && a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeRolledBack && reasonCode(a) != ""
 	})
-	if a.UpgradeStartedAt != nil || a.UpgradedAt != nil || a.Status != adminapi.StatusOnline {
+	if a.UpgradeStartedAt != nil || a.UpgradedAt != nil || a.Status != fleet.StatusOnline {
 		w.t.Errorf("%s after its rollback: upgrade_started_at %v, upgraded_at %v, status %s", h.Name, a.UpgradeStartedAt, a.UpgradedAt, a.Status)
 	}
 	if got := reasonCode(a); !slices.Contains(reasons, got) {
 		w.t.Errorf("%s was rolled back for %q, want one of %q", h.Name, got, reasons)
 	}
-	if a.UpgradeDetails.State != adminapi.UpgradeRollback || a.UpgradeDetails.TargetVersion != from {
+	if a.UpgradeDetails.State != agentapi.UpgradeRollback || a.UpgradeDetails.TargetVersion != from {
 		w.t.Errorf("details after the rollback: %+v", a.UpgradeDetails)
 	}
 	w.onDisk(h, back)

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/harness"
 )
@@ -81,7 +82,7 @@ func TestHostInstalledFromALegacyPackageUpgrades(t *testing.T) {
 	w.publish("1.1.0", w.Programs.Crasher)
 	w.upgrade("1.1.0", h)
 	a := w.wait(h, "is back at 0.9.0", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "0.9.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack && reasonCode(a) != ""
+		return a.Agent.Version == "0.9.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeRolledBack && reasonCode(a) != ""
 	})
 	if got := reasonCode(a); !slices.Contains(diesAtStart, got) {
 		t.Errorf("it was rolled back for %q", got)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -47,7 +48,7 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 	w.onDisk(h, "1.1.0")
 	// The host reports the upgrade, which the server did not order.
 	w.wait(h, "is known to run 1.1.0", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.UpgradedAt != nil && a.Status == adminapi.StatusOnline
+		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.UpgradedAt != nil && a.Status == fleet.StatusOnline
 	})
 	refuses("already runs here", "upgrade", "1.1.0")
 
@@ -71,13 +72,13 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 		t.Errorf("after uninstall %s is still there: %v", h.Top, err)
 	}
 	w.wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool {
-		return a.Status == adminapi.StatusUninstalled && a.Health != nil && *a.Health == adminapi.HealthUninstalled
+		return a.Status == fleet.StatusUninstalled && a.Health != nil && *a.Health == fleet.HealthUninstalled
 	})
 	if out, err := leaver.CLI(ctx, "uninstall", "--yes"); err != nil {
 		t.Errorf("muster-agent uninstall: %v\n%s", err, out)
 	}
 	// It was asked to leave, and has left.
-	w.wait(leaver, "is unenrolled", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusUnenrolled })
+	w.wait(leaver, "is unenrolled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUnenrolled })
 
 	w.ended(map[string]adminapi.ActionState{"UPGRADE": "FAILED", "SETTINGS": "FAILED", "REQUEST_DIAGNOSTICS": "FAILED", "UNENROLL": "COMPLETE"})
 	for _, args := range [][]string{{"agents", "list", "--kuery", "agent.id: " + h.ID}, {"agents", "why", h.ID}, {"agents", "get", h.ID}} {

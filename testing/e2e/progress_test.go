@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -24,7 +25,7 @@ func TestAgentRestartedDuringADownloadIsUpgraded(t *testing.T) {
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
 	for range 3 {
-		w.waitPhase(h, adminapi.UpgradeDownloading)
+		w.waitPhase(h, agentapi.UpgradeDownloading)
 		waitForPart(t, h)
 		check(t, h.Stop())
 		check(t, h.Start())
@@ -105,7 +106,7 @@ health: {stale_after: 30s}
 	if code, said := w.command("rollouts", "create", "--file", plan, "--start", "--yes"); code != 0 {
 		t.Fatalf("it ended with %d:\n%s", code, said)
 	}
-	w.waitPhase(h, adminapi.UpgradeDownloading)
+	w.waitPhase(h, agentapi.UpgradeDownloading)
 	id := w.newestRollout().ID
 	const bound = 3 * 30 * time.Second
 	for w.rollout(id).State == fleet.RolloutRunning && time.Since(begun) < bound+waitLimit {
@@ -115,7 +116,7 @@ health: {stale_after: 30s}
 	if r.State == fleet.RolloutRunning || r.Counts.Failed != 1 || time.Since(begun) < bound {
 		t.Errorf("after %s it is %s with %+v", time.Since(begun).Round(time.Second), r.State, r.Counts)
 	}
-	if a := w.wait(h, "is there", func(adminapi.Agent) bool { return true }); a.Status == adminapi.StatusOffline {
+	if a := w.wait(h, "is there", func(adminapi.Agent) bool { return true }); a.Status == fleet.StatusOffline {
 		t.Error("the host is offline, so the test shows nothing")
 	}
 	if _, why := w.command("agents", "why", h.ID); !strings.Contains(why, "no progress") {

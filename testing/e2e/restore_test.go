@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
@@ -194,7 +195,7 @@ func TestRestoredBackupLosesNoOrders(t *testing.T) {
 
 	// The host answers the open order from its record.
 	w.result(web, "1.1.0", "")
-	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == adminapi.StatusOnline })
+	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == fleet.StatusOnline })
 }
 
 // A copy of the data folder is put back without any command, after the agents have received more
@@ -236,7 +237,7 @@ func TestCopiedDataFolderLosesNoOrders(t *testing.T) {
 		t.Errorf("what was answered before the copy: %v", err)
 	}
 	// The host runs what it has, and takes orders.
-	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == adminapi.StatusOnline })
+	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == fleet.StatusOnline })
 	w.publish("1.2.0", w.Programs.Agent)
 	w.upgrade("1.2.0", web)
 	w.upgraded(web, "1.2.0")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -25,7 +27,7 @@ func TestRollbackToTheKeptVersion(t *testing.T) {
 	w.upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 	a := w.wait(h, "offers 1.0.0, and its watcher has said that 1.1.0 stays", func(a adminapi.Agent) bool {
-		return offers(a, "1.0.0") && a.Watch != nil && a.Watch.Stage == adminapi.WatchCommitted
+		return offers(a, "1.0.0") && a.Watch != nil && a.Watch.Stage == agentapi.BeaconCommitted
 	})
 	if until := *a.Rollback.ValidUntil; time.Until(until) < 6*24*time.Hour {
 		t.Errorf("it can go back until %s, want for a week", until)
@@ -54,7 +56,7 @@ func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {
 	w.upgrade("1.1.0", w.hosts...)
 	for _, h := range w.hosts {
 		w.wait(h, "is watched, and can go back", func(a adminapi.Agent) bool {
-			return a.UpgradeDetails != nil && a.UpgradeDetails.State == adminapi.UpgradeWatching && offers(a, "1.0.0")
+			return a.UpgradeDetails != nil && a.UpgradeDetails.State == agentapi.UpgradeWatching && offers(a, "1.0.0")
 		})
 	}
 	_, err := w.server.CLI(t.Context(), "agents", "rollback", w.hosts[0].ID)
@@ -68,13 +70,13 @@ func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {
 		reason string
 	}{{w.hosts[0], ""}, {w.hosts[1], "manual"}} {
 		w.wait(end.h, "runs 1.0.0 again", func(a adminapi.Agent) bool {
-			return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil && a.Status == adminapi.StatusOnline && reasonCode(a) == end.reason
+			return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil && a.Status == fleet.StatusOnline && reasonCode(a) == end.reason
 		})
 		w.onDisk(end.h, "1.0.0")
 	}
 	// A rollback by an operator does not mark the version as bad: it may be tried again.
 	w.upgrade("1.1.0", w.hosts[0])
-	w.waitPhase(w.hosts[0], adminapi.UpgradeWatching)
+	w.waitPhase(w.hosts[0], agentapi.UpgradeWatching)
 }
 
 // The new version never starts, so only the watcher can report the rollback.
@@ -84,7 +86,7 @@ func TestWatcherReportsARollback(t *testing.T) {
 	w.publish("1.2.0", w.Programs.Crasher)
 	w.upgrade("1.2.0", h)
 	w.wait(h, "is reported by its watcher", func(a adminapi.Agent) bool {
-		return a.Watch != nil && a.Watch.To == "1.2.0" && a.Watch.Stage == adminapi.WatchRolledBack && a.Watch.Reason != nil && slices.Contains(diesAtStart, a.Watch.Reason.Code)
+		return a.Watch != nil && a.Watch.To == "1.2.0" && a.Watch.Stage == agentapi.BeaconRolledBack && a.Watch.Reason != nil && slices.Contains(diesAtStart, a.Watch.Reason.Code)
 	})
 	w.rolledBack(h, "1.2.0", "1.0.0", diesAtStart...)
 	// The watcher has its own credential, readable only by the owner.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -217,7 +218,7 @@ health: {wait: 2s}
 	eventually(t, "a host downloads", func() error {
 		agents, err := w.server.Agents(t.Context())
 		if err == nil && !slices.ContainsFunc(agents, func(a adminapi.Agent) bool {
-			return a.UpgradeDetails != nil && a.UpgradeDetails.State == adminapi.UpgradeDownloading
+			return a.UpgradeDetails != nil && a.UpgradeDetails.State == agentapi.UpgradeDownloading
 		}) {
 			err = errors.New("none does")
 		}
@@ -254,7 +255,7 @@ health: {wait: 2s}
 `), "--start", "--yes"); code != 0 {
 		t.Fatal(said)
 	}
-	w.waitPhase(quick, adminapi.UpgradeWatching)
+	w.waitPhase(quick, agentapi.UpgradeWatching)
 	id := w.newestRollout().ID
 	if code, said := w.command("rollouts", "cancel", id, "--wait", "--timeout", "3m"); code != 5 {
 		t.Fatalf("the cancelled rollout ended with %d:\n%s", code, said)

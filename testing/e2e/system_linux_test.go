@@ -12,6 +12,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
 )
@@ -94,7 +96,7 @@ func TestVersionBelowAReadOnlyPrefixIsUpgradedAndRestored(t *testing.T) {
 	if out, err := h.CLI(t.Context(), "uninstall", "--yes"); err != nil || !strings.Contains(out, "Removed the agent from "+h.Top) {
 		t.Errorf("muster-agent uninstall: %v\n%s", err, out)
 	}
-	w.wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusUninstalled })
+	w.wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUninstalled })
 	if after := names(t, s.Prefix); !slices.Equal(after, brought) {
 		t.Errorf("below the prefix there was %q and is %q", brought, after)
 	}
@@ -160,14 +162,14 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	check(t, m.PowerCut())
 	m.on()
 	w.wait(m.host, "has been rolled back", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "1.0.0" && a.Status == adminapi.StatusOnline && reasonCode(a) == "crash_loop"
+		return a.Agent.Version == "1.0.0" && a.Status == fleet.StatusOnline && reasonCode(a) == "crash_loop"
 	})
 	runs(s.Version("1.0.0"))
 	m.waitProperty(m.watcher, "ActiveState", "inactive")
 
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", m.host)
-	w.waitPhase(m.host, adminapi.UpgradeWatching)
+	w.waitPhase(m.host, agentapi.UpgradeWatching)
 	m.waitProperty(m.watcher, "ActiveState", "active")
 	m.writesOnlyItsOwnFolder()
 	w.wait(m.host, "has been upgraded to 1.1.0", func(a adminapi.Agent) bool {

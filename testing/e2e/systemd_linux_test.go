@@ -10,6 +10,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -37,7 +39,7 @@ func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
 
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", m.host)
-	w.waitPhase(m.host, adminapi.UpgradeWatching)
+	w.waitPhase(m.host, agentapi.UpgradeWatching)
 	if now := m.property(m.agent, "MainPID"); now != first || m.property(m.agent, "NRestarts") != "0" {
 		t.Errorf("the service is process %s, was %s, with %s restarts: want the same process", now, first, m.property(m.agent, "NRestarts"))
 	}
@@ -145,7 +147,7 @@ func (m *machine) isUninstalled() {
 			m.t.Errorf("after uninstall there are %s: %s", what, left)
 		}
 	}
-	m.w.wait(m.host, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusUninstalled })
+	m.w.wait(m.host, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUninstalled })
 }
 
 // bound is the goal: with default settings, a new version that dies at every start is found
@@ -209,7 +211,7 @@ func pointsTo12(m *machine) error {
 func (m *machine) endsAt10() {
 	m.t.Helper()
 	m.w.wait(m.host, "has recovered from the power cut", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "1.0.0" && a.Status == adminapi.StatusOnline && a.UpgradeStatus != nil && reasonCode(a) != ""
+		return a.Agent.Version == "1.0.0" && a.Status == fleet.StatusOnline && a.UpgradeStatus != nil && reasonCode(a) != ""
 	})
 	m.w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
 	// The watcher may have reported it before the agent is connected and healthy again.

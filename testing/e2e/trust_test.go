@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -16,7 +17,7 @@ func (w *world) refused(h *harness.Host, word string) {
 	w.t.Helper()
 	action := newest(w.t, w.server)
 	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
-		return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed && a.UpgradeDetails.ActionId == action
+		return a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeFailed && a.UpgradeDetails.ActionId == action
 	})
 	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, word) {
 		w.t.Errorf("%s refused with %q, want a word about %q", h.Name, text, word)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 )
@@ -53,13 +54,13 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	check(t, os.WriteFile(file, append(settings, "\ncolour: red\n"...), 0o600))
 	w.upgrade("1.2.0", h)
 	w.wait(h, "names the file", func(a adminapi.Agent) bool {
-		return a.Status == adminapi.StatusDegraded && a.LastCheckinMessage != nil && strings.Contains(*a.LastCheckinMessage, "key colour is not known") && reasonCode(a) == agentapi.ReasonSettings
+		return a.Status == fleet.StatusDegraded && a.LastCheckinMessage != nil && strings.Contains(*a.LastCheckinMessage, "key colour is not known") && reasonCode(a) == agentapi.ReasonSettings
 	})
 	w.onDisk(h, "1.0.0")
 	// With the broken file it starts as well, and with the settings that it had.
 	check(t, h.Stop())
 	check(t, h.Start())
-	w.wait(h, "still names the file", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusDegraded })
+	w.wait(h, "still names the file", func(a adminapi.Agent) bool { return a.Status == fleet.StatusDegraded })
 	check(t, os.WriteFile(file, settings, 0o600))
 
 	w.upgrade("1.2.0", h)
@@ -118,7 +119,7 @@ func TestServerKilledDuringADownload(t *testing.T) {
 	h := w.hosts[0]
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
-	w.waitPhase(h, adminapi.UpgradeDownloading)
+	w.waitPhase(h, agentapi.UpgradeDownloading)
 	part := waitForPart(t, h)
 	check(t, w.server.Kill())
 	before := size(t, part)
@@ -140,7 +141,7 @@ func TestServerKilledDuringTheWatch(t *testing.T) {
 	h := w.hosts[0]
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
-	w.waitPhase(h, adminapi.UpgradeWatching)
+	w.waitPhase(h, agentapi.UpgradeWatching)
 	check(t, w.server.Kill())
 	// The watch ends while the server is down, which must not roll back a good version.
 	eventually(t, "the watcher is done", func() error {
@@ -161,7 +162,7 @@ func TestServerKilledBeforeTheAck(t *testing.T) {
 	w.upgrade("1.1.0", h)
 	// The server is down from the end of the download on: neither phases nor the
 	// acknowledgement arrive.
-	w.waitPhase(h, adminapi.UpgradeDownloading)
+	w.waitPhase(h, agentapi.UpgradeDownloading)
 	part := waitForPart(t, h)
 	eventually(t, "the archive is there", func() error {
 		if _, err := os.Lstat(part); err == nil {
@@ -216,7 +217,7 @@ func (w *world) refusedFrom(t *testing.T, h *harness.Host, dir, word string) {
 	check(t, err)
 	action := newest(t, w.server)
 	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
-		return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed && a.UpgradeDetails.ActionId == action
+		return a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeFailed && a.UpgradeDetails.ActionId == action
 	})
 	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, word) {
 		t.Errorf("it refused with %q, want a word about %s", text, word)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -74,7 +76,7 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 
 	check(t, w.server.Start(ctx))
 	w.wait(h, "is known to run 1.0.0, and reports no upgrade", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "1.0.0" && a.UpgradeDetails == nil && a.Status == adminapi.StatusOnline
+		return a.Agent.Version == "1.0.0" && a.UpgradeDetails == nil && a.Status == fleet.StatusOnline
 	})
 }
 
@@ -115,7 +117,7 @@ func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
 		a := w.wait(h, "runs web 1.1.0, and has nothing staged", func(a adminapi.Agent) bool {
 			return text(web(a).Version) == "1.1.0" && web(a).UpgradeStartedAt == nil && a.StagedVersions != nil && len(*a.StagedVersions) == 0
 		})
-		if a.Status != adminapi.StatusOnline {
+		if a.Status != fleet.StatusOnline {
 			t.Errorf("%s is %s", h.Name, a.Status)
 		}
 	}
@@ -129,7 +131,7 @@ func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
 		w.upgraded(h, "1.2.0")
 	}
 	for _, h := range w.hosts {
-		if phases := w.seen(h); slices.Contains(phases, string(adminapi.UpgradeDownloading)) {
+		if phases := w.seen(h); slices.Contains(phases, string(agentapi.UpgradeDownloading)) {
 			t.Errorf("%s went through %v", h.Name, phases)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/elasticagent"
 	"github.com/muster-fleet/muster/testing/fakepkg"
@@ -182,7 +183,7 @@ func TestElasticAgentIsUpgradedFromTheServer(t *testing.T) {
 	if err := a.Ack(t.Context(), action.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.agent(a.ID); got.UpgradedAt != nil || got.Status != adminapi.StatusUpdating {
+	if got := w.agent(a.ID); got.UpgradedAt != nil || got.Status != fleet.StatusUpdating {
 		t.Errorf("after the acknowledgement it is %s, upgraded at %v", got.Status, got.UpgradedAt)
 	}
 	if s := w.action(action.ID); s.NbAgentsAck != 1 || s.NbAgentsDone != 0 || s.Outcome != adminapi.INPROGRESS {
@@ -223,7 +224,7 @@ func TestElasticAgentRefusesAPackageThatItsOwnKeyHasNotSigned(t *testing.T) {
 	a.Phase(action, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeDownloading, ErrorMsg: "failed verification of agent binary: " + err.Error()})
 	w.report(a)
 	got := w.agent(a.ID)
-	if got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.Failed || got.Agent.Version != "9.5.2" || got.UpgradedAt != nil {
+	if got.UpgradeStatus == nil || *got.UpgradeStatus != fleet.UpgradeFailed || got.Agent.Version != "9.5.2" || got.UpgradedAt != nil {
 		t.Errorf("it runs %s, upgrade %v, upgraded at %v", got.Agent.Version, got.UpgradeStatus, got.UpgradedAt)
 	}
 	if got.FailedVersions != nil { // another package of the version may be signed rightly
@@ -307,7 +308,7 @@ func TestAcknowledgementReleasesThePollOfAnElasticAgent(t *testing.T) {
 	w.report(a)
 	a.Details = nil
 	w.report(a)
-	if got := w.agent(a.ID); got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.Failed || got.UpgradedAt != nil {
+	if got := w.agent(a.ID); got.UpgradeStatus == nil || *got.UpgradeStatus != fleet.UpgradeFailed || got.UpgradedAt != nil {
 		t.Errorf("its upgrade is %v, upgraded at %v; want failed", got.UpgradeStatus, got.UpgradedAt)
 	}
 	if s := w.action(action.ID); s.NbAgentsFailed != 1 || s.NbAgentsDone != 0 || s.Status != adminapi.FAILED {
@@ -329,7 +330,7 @@ func TestElasticAgentRollbackWithoutAReasonIsAFailure(t *testing.T) {
 	}
 	a.Details = nil
 	w.report(a)
-	if got := w.agent(a.ID); got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.RolledBack || got.UpgradedAt != nil {
+	if got := w.agent(a.ID); got.UpgradeStatus == nil || *got.UpgradeStatus != fleet.UpgradeRolledBack || got.UpgradedAt != nil {
 		t.Errorf("its upgrade is %v, upgraded at %v; want rolled_back", got.UpgradeStatus, got.UpgradedAt)
 	}
 	s := w.action(action.ID)
@@ -360,7 +361,7 @@ func TestOrderedRollbackOfAnElasticAgentIsItsSuccess(t *testing.T) {
 	}
 	a.GoingBack(back, a.Version)
 	w.report(a)
-	if got := w.agent(a.ID); got.Status != adminapi.StatusUpdating {
+	if got := w.agent(a.ID); got.Status != fleet.StatusUpdating {
 		t.Errorf("before it has gone back it is %s", got.Status)
 	}
 	a.Version, a.Keeps = "9.5.0", nil
@@ -415,7 +416,7 @@ func TestElasticAgentIsShownAsKibanaShowsIt(t *testing.T) {
 	a.Status, a.Message = "DEGRADED", "1 or more components are degraded"
 	w.report(a)
 	got := w.agent(a.ID)
-	if got.Status != adminapi.StatusDegraded || got.LastCheckinStatus == nil || *got.LastCheckinStatus != "degraded" {
+	if got.Status != fleet.StatusDegraded || got.LastCheckinStatus == nil || *got.LastCheckinStatus != "degraded" {
 		t.Errorf("DEGRADED is %s, last check-in %v", got.Status, got.LastCheckinStatus)
 	}
 	agent := got.LocalMetadata["elastic"].(map[string]any)["agent"].(map[string]any)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/docker"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
@@ -76,7 +76,7 @@ func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
 	w.ok("list the agents", err)
 	versions := map[string]int{}
 	for _, a := range agents {
-		if a.Status == adminapi.StatusOnline {
+		if a.Status == fleet.StatusOnline {
 			versions[a.Agent.Version]++
 		} else {
 			t.Errorf("%s is %s", harness.Hostname(a), a.Status)

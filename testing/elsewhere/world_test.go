@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/docker"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -122,7 +124,7 @@ func (w *world) online(name, version string) (id string) {
 			return err
 		}
 		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool {
-			return harness.Hostname(a) == name && a.Status == adminapi.StatusOnline && a.Agent.Version == version
+			return harness.Hostname(a) == name && a.Status == fleet.StatusOnline && a.Agent.Version == version
 		})
 		if i < 0 {
 			return fmt.Errorf("it is not among %d agents", len(agents))
@@ -152,8 +154,8 @@ func (w *world) wait(id, what string, so func(adminapi.Agent) bool) {
 func (w *world) upgraded(id, version string) {
 	w.Helper()
 	w.wait(id, "has "+version+" for good", func(a adminapi.Agent) bool {
-		return a.Agent.Version == version && a.Status == adminapi.StatusOnline && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil &&
-			a.Watch != nil && a.Watch.Stage == adminapi.WatchCommitted
+		return a.Agent.Version == version && a.Status == fleet.StatusOnline && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil &&
+			a.Watch != nil && a.Watch.Stage == agentapi.BeaconCommitted
 	})
 }
 
@@ -162,16 +164,16 @@ func (w *world) upgraded(id, version string) {
 func (w *world) rolledBack(id, to, reason string) {
 	w.Helper()
 	w.wait(id, "was rolled back to "+to+" for "+reason, func(a adminapi.Agent) bool {
-		return a.Agent.Version == to && a.Status == adminapi.StatusOnline && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack &&
-			a.Watch != nil && a.Watch.Stage == adminapi.WatchRolledBack && a.UpgradeDetails != nil && a.UpgradeDetails.Metadata != nil && a.UpgradeDetails.Metadata.ReasonCode != nil && *a.UpgradeDetails.Metadata.ReasonCode == reason
+		return a.Agent.Version == to && a.Status == fleet.StatusOnline && a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeRolledBack &&
+			a.Watch != nil && a.Watch.Stage == agentapi.BeaconRolledBack && a.UpgradeDetails != nil && a.UpgradeDetails.Metadata != nil && a.UpgradeDetails.Metadata.ReasonCode != nil && *a.UpgradeDetails.Metadata.ReasonCode == reason
 	})
 }
 
 // running returns whether an agent has a version after another was rolled back.
 func running(version, rolledBack string) func(adminapi.Agent) bool {
 	return func(a adminapi.Agent) bool {
-		return a.Agent.Version == version && a.Status == adminapi.StatusOnline && a.UpgradeDetails != nil &&
-			a.Watch != nil && a.Watch.Stage == adminapi.WatchRolledBack && a.UpgradeDetails.TargetVersion == rolledBack && a.UpgradeDetails.State == adminapi.UpgradeRollback
+		return a.Agent.Version == version && a.Status == fleet.StatusOnline && a.UpgradeDetails != nil &&
+			a.Watch != nil && a.Watch.Stage == agentapi.BeaconRolledBack && a.UpgradeDetails.TargetVersion == rolledBack && a.UpgradeDetails.State == agentapi.UpgradeRollback
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -89,7 +90,7 @@ func waitOnline(ctx context.Context) error {
 	defer cancel()
 	for {
 		agents, err := world.server.Agents(ctx)
-		if err == nil && len(agents) == 1 && agents[0].Status == adminapi.StatusOnline {
+		if err == nil && len(agents) == 1 && agents[0].Status == fleet.StatusOnline {
 			return nil
 		}
 		select {

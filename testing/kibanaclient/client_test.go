@@ -9,6 +9,7 @@ import (
 	"github.com/elastic/elastic-agent-libs/kibana"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 )
 
@@ -25,7 +26,7 @@ func TestEveryCallOfTheClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			host := fleet.hosts[slices.IndexFunc(fleet.hosts, func(h *harness.Host) bool { return h.Name == name })]
+			host := shared.hosts[slices.IndexFunc(shared.hosts, func(h *harness.Host) bool { return h.Name == name })]
 			(&scenario{T: t, Client: client, name: name, host: host}).run()
 		})
 	}
@@ -108,7 +109,7 @@ func (s *scenario) infrastructure(policy kibana.PolicyResponse) {
 	hosts, err := s.ListFleetServerHosts(s.Context(), kibana.ListFleetServerHostsRequest{})
 	s.must(err)
 	if !slices.ContainsFunc(hosts.Items, func(h kibana.FleetServerHost) bool {
-		return h.IsDefault && slices.Contains(h.HostURLs, fleet.server.Info.AgentURL)
+		return h.IsDefault && slices.Contains(h.HostURLs, shared.server.Info.AgentURL)
 	}) {
 		s.Errorf("no default host has the agents' URL: %+v", hosts.Items)
 	}
@@ -169,7 +170,7 @@ func (s *scenario) agent(policy kibana.PolicyResponse) {
 
 	s.must(s.ReassignAgentToPolicy(s.Context(), id, kibana.AgentPolicyReassignRequest{PolicyID: policy.ID}))
 	a := s.wait("has its new policy", func(a adminapi.Agent) bool {
-		return a.PolicyId == policy.ID && a.PolicyRevision != nil && *a.PolicyRevision == int64(policy.Revision) && a.Status == adminapi.StatusOnline
+		return a.PolicyId == policy.ID && a.PolicyRevision != nil && *a.PolicyRevision == int64(policy.Revision) && a.Status == fleet.StatusOnline
 	})
 	if a.Status != "online" || a.LocalMetadata.Host.Hostname != s.name || a.PolicyID != policy.ID {
 		s.Errorf("the agent is %+v", a)
@@ -182,7 +183,7 @@ func (s *scenario) agent(policy kibana.PolicyResponse) {
 	_, err = s.UpgradeAgent(s.Context(), kibana.UpgradeAgentRequest{ID: id, Version: "1.1.0"})
 	s.must(err)
 	a = s.wait("runs 1.1.0", func(a adminapi.Agent) bool {
-		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.Status == adminapi.StatusOnline
+		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.Status == fleet.StatusOnline
 	})
 	if a.Agent.Version != "1.1.0" || a.UpgradeDetails != nil {
 		s.Errorf("the upgraded agent is %+v", a)
@@ -192,7 +193,7 @@ func (s *scenario) agent(policy kibana.PolicyResponse) {
 
 	_, err = s.UnEnrollAgent(s.Context(), kibana.UnEnrollAgentRequest{ID: id})
 	s.must(err)
-	s.wait("is unenrolled", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusUnenrolled })
+	s.wait("is unenrolled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUnenrolled })
 }
 
 // wait waits until ok returns true for the server's view of the host, and returns the
@@ -201,7 +202,7 @@ func (s *scenario) wait(what string, ok func(adminapi.Agent) bool) kibana.GetAge
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), waitLimit)
 	defer cancel()
-	_, err := fleet.server.Wait(ctx, s.host.ID, s.name+" "+what, ok)
+	_, err := shared.server.Wait(ctx, s.host.ID, s.name+" "+what, ok)
 	s.must(err)
 	a, err := s.GetAgent(s.Context(), kibana.GetAgentRequest{ID: s.host.ID})
 	s.must(err)

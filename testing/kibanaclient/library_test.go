@@ -24,7 +24,7 @@ const notHere = "^(TestFleetPackage|TestCreateFleetServerHosts|TestCreateFleetPr
 func TestOwnTestsOfTheClient(t *testing.T) {
 	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-skip="+notHere, "-v", "github.com/elastic/elastic-agent-libs/kibana")
 	c.Env = append(os.Environ(), "SSL_CERT_FILE="+caFile(),
-		"KIBANA_HOST="+fleet.server.Info.AdminURL, "KIBANA_USERNAME="+fleet.id, "KIBANA_PASSWORD="+fleet.secret)
+		"KIBANA_HOST="+shared.server.Info.AdminURL, "KIBANA_USERNAME="+shared.id, "KIBANA_PASSWORD="+shared.secret)
 	out, err := c.CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("--- SKIP")) {
 		t.Errorf("%v\n%s", err, out)

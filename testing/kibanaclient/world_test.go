@@ -19,7 +19,7 @@ import (
 	"github.com/elastic/elastic-agent-libs/transport/httpcommon"
 	"github.com/elastic/elastic-agent-libs/transport/tlscommon"
 
-	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
@@ -27,8 +27,8 @@ import (
 // waitLimit bounds every wait: ten times what a step takes on an idle machine.
 const waitLimit = 60 * time.Second
 
-// fleet is a server with its agents, which all tests share.
-var fleet struct {
+// shared is a server with its agents, which all tests share.
+var shared struct {
 	*harness.Fleet
 	server *harness.Server
 	hosts  []*harness.Host
@@ -66,9 +66,9 @@ func start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	fleet.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
-	publisher := fleet.NewPublisher("publisher")
-	if fleet.server, err = fleet.StartServer(ctx); err != nil {
+	shared.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
+	publisher := shared.NewPublisher("publisher")
+	if shared.server, err = shared.StartServer(ctx); err != nil {
 		return err
 	}
 	var archives []string
@@ -79,20 +79,20 @@ func start(ctx context.Context, dir string) error {
 		}
 		archives = append(archives, archive)
 	}
-	if err := fleet.server.Publish(ctx, publisher, archives...); err != nil {
+	if err := shared.server.Publish(ctx, publisher, archives...); err != nil {
 		return err
 	}
-	key, err := base64.StdEncoding.DecodeString(fleet.server.Info.AdminKey)
+	key, err := base64.StdEncoding.DecodeString(shared.server.Info.AdminKey)
 	if err != nil {
 		return err
 	}
-	fleet.id, fleet.secret, _ = strings.Cut(string(key), ":")
+	shared.id, shared.secret, _ = strings.Cut(string(key), ":")
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(clients)), []string{"stays"}) {
-		h, err := fleet.Install(ctx, fleet.server, publisher, archives[0], name, harness.HostOptions{})
+		h, err := shared.Install(ctx, shared.server, publisher, archives[0], name, harness.HostOptions{})
 		if err != nil {
 			return err
 		}
-		fleet.hosts = append(fleet.hosts, h)
+		shared.hosts = append(shared.hosts, h)
 		if err := h.Start(); err != nil {
 			return err
 		}
@@ -105,35 +105,35 @@ func waitOnline(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	for {
-		agents, err := fleet.server.Agents(ctx)
+		agents, err := shared.server.Agents(ctx)
 		online := 0
 		for _, a := range agents {
-			for _, h := range fleet.hosts {
-				if harness.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline {
+			for _, h := range shared.hosts {
+				if harness.Hostname(a) == h.Name && a.Status == fleet.StatusOnline {
 					h.ID = a.Id
 					online++
 				}
 			}
 		}
-		if err == nil && online == len(fleet.hosts) {
+		if err == nil && online == len(shared.hosts) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d hosts are online: %w", online, len(fleet.hosts), cmp.Or(err, ctx.Err()))
+			return fmt.Errorf("%d of %d hosts are online: %w", online, len(shared.hosts), cmp.Or(err, ctx.Err()))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
 func stop() {
-	for _, h := range fleet.hosts {
+	for _, h := range shared.hosts {
 		if err := h.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	if fleet.server != nil {
-		if err := fleet.server.Stop(); err != nil {
+	if shared.server != nil {
+		if err := shared.server.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
@@ -141,20 +141,20 @@ func stop() {
 
 // clients are the ways in which a client names itself and its space.
 var clients = map[string]func(*kibana.ClientConfig){
-	"apikey": func(c *kibana.ClientConfig) { c.APIKey = fleet.id + ":" + fleet.secret },
-	"basic":  func(c *kibana.ClientConfig) { c.Username, c.Password = fleet.id, fleet.secret },
+	"apikey": func(c *kibana.ClientConfig) { c.APIKey = shared.id + ":" + shared.secret },
+	"basic":  func(c *kibana.ClientConfig) { c.Username, c.Password = shared.id, shared.secret },
 	"space": func(c *kibana.ClientConfig) {
-		c.APIKey, c.SpaceID = fleet.id+":"+fleet.secret, "default"
+		c.APIKey, c.SpaceID = shared.id+":"+shared.secret, "default"
 	},
 }
 
 // config returns the client's default configuration for the server, without a credential.
 func config() kibana.ClientConfig {
 	c := kibana.DefaultClientConfig()
-	c.Protocol, c.Host = "https", strings.TrimPrefix(fleet.server.Info.AdminURL, "https://")
+	c.Protocol, c.Host = "https", strings.TrimPrefix(shared.server.Info.AdminURL, "https://")
 	c.Transport = httpcommon.DefaultHTTPTransportSettings()
 	c.Transport.TLS = &tlscommon.Config{CAs: []string{caFile()}}
 	return c
 }
 
-func caFile() string { return filepath.Join(fleet.server.Data, "tls", "ca.crt") }
+func caFile() string { return filepath.Join(shared.server.Data, "tls", "ca.crt") }

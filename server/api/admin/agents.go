@@ -321,12 +321,12 @@ func (h *Handlers) previewedUpgrade(c *gin.Context) (o action.UpgradeOrder, of a
 func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {
 	out := adminapi.Agent{
 		Id: a.ID, Type: a.Type, Active: a.Active, PolicyId: a.PolicyID, PolicyRevision: ptr(a.PolicyRev),
-		Status:     adminapi.AgentStatus(a.Facts().StatusAt(now, timeouts[a.PolicyID])),
+		Status:     a.Facts().StatusAt(now, timeouts[a.PolicyID]),
 		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
 		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
 		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, Maker: (*adminapi.Maker)(ptr(string(a.Host().Maker))), AccessApiKeyId: &a.AccessKeyID,
 		Tags: a.Tags, Namespaces: &[]string{"default"}, Packages: []string{}, Components: renderComponents(a, now),
-		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
+		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: ptr(a.UpgradeStatus),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: localMetadata(a.LocalMetadata),
 		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), StagedVersions: renderStaged(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
@@ -369,14 +369,14 @@ func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
 	m := d.Metadata
 	out := adminapi.UpgradeMetadata{
 		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil, RetryAttempt: ptr(m.RetryAttempt), RetryLimit: ptr(m.RetryLimit),
-		FailedState: (*adminapi.UpgradeState)(ptr(string(m.FailedState))), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
+		FailedState: ptr(m.FailedState), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
 		Phase: (*adminapi.UpgradeMetadataPhase)(ptr(m.Phase)),
 	}
 	if d.State == agentapi.UpgradeDownloading { // otherwise 0 % has no meaning
 		percent, rate := m.DownloadPercent, float64(m.DownloadRate)
 		out.DownloadPercent, out.DownloadRate = &percent, &rate
 	}
-	return &adminapi.UpgradeDetails{TargetVersion: d.TargetVersion, ActionId: d.ActionID, State: adminapi.UpgradeState(d.State), Metadata: &out}
+	return &adminapi.UpgradeDetails{TargetVersion: d.TargetVersion, ActionId: d.ActionID, State: d.State, Metadata: &out}
 }
 
 // localMetadata returns local metadata as Kibana does, with the build under the key
@@ -430,7 +430,7 @@ func renderComponents(a *fleet.Agent, now time.Time) []adminapi.Component {
 // renderOrdered adds what the server knows of the upgrade of a component.
 func renderOrdered(out *adminapi.Component, c fleet.Component) {
 	u := c.Upgrade
-	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), (*adminapi.ComponentUpgradeStatus)(ptr(string(u.UpgradeStatus))), ptr(u.UpgradeActionID)
+	out.DesiredVersion, out.UpgradeStatus, out.UpgradeActionId = ptr(c.Desired()), ptr(u.UpgradeStatus), ptr(u.UpgradeActionID)
 	out.UpgradeStartedAt, out.UpgradedAt = u.UpgradeStartedAt, u.UpgradedAt
 	out.UpgradeDetails = renderDetails(c.LastDetails())
 }

@@ -12,7 +12,7 @@ import (
 // addProgress adds the health of a rendered agent, how its upgrade stands, and what failed on
 // it.
 func addProgress(out *adminapi.Agent, a *fleet.Agent, inactivity time.Duration, now time.Time) {
-	health := adminapi.Health(a.Facts().HealthAt(now, inactivity))
+	health := a.Facts().HealthAt(now, inactivity)
 	out.Health, out.Site = &health, ptr(a.Label(fleet.SiteLabel))
 	if p, ok := a.ProgressAt(now); ok {
 		out.Progress = renderProgress(p)

@@ -97,7 +97,7 @@ func renderWatch(a *fleet.Agent, now time.Time) *adminapi.Watch {
 		return nil
 	}
 	out := &adminapi.Watch{
-		ActionId: ptr(w.ActionID), From: w.From, To: w.To, Stage: adminapi.WatchStage(w.Phase), Waiting: ptr(w.Waiting), At: w.At, ReceivedAt: w.ReceivedAt,
+		ActionId: ptr(w.ActionID), From: w.From, To: w.To, Stage: w.Phase, Waiting: ptr(w.Waiting), At: w.At, ReceivedAt: w.ReceivedAt,
 		Agent: adminapi.WatchedAgent{
 			Alive: w.Agent.Alive, State: ptr(w.Agent.State), Version: ptr(w.Agent.Version), Crashes: w.Agent.Crashes, LastCheckin: w.Agent.LastCheckin,
 		},
@@ -106,7 +106,7 @@ func renderWatch(a *fleet.Agent, now time.Time) *adminapi.Watch {
 		out.Reason = &adminapi.WatchReason{Code: w.Reason.Code, Text: w.Reason.Text}
 	}
 	if code, text := a.Diagnose(now); code != fleet.DiagnosisNone {
-		out.Diagnosis = &adminapi.Diagnosis{Code: adminapi.DiagnosisCode(code), Text: text}
+		out.Diagnosis = &adminapi.Diagnosis{Code: code, Text: text}
 	}
 	return out
 }

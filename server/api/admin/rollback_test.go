@@ -55,14 +55,14 @@ func TestAgentRollsBackToAPreviousVersion(t *testing.T) {
 	}
 	a.Ack("", created.ActionId)
 	a.MustCheckin(apptest.Details(created.ActionId, "1.0.0", agentapi.UpgradeReplacing))
-	if got := seen(t, s, a); got.Status != adminapi.StatusUpdating || got.UpgradeRollback == nil || !*got.UpgradeRollback {
+	if got := seen(t, s, a); got.Status != fleet.StatusUpdating || got.UpgradeRollback == nil || !*got.UpgradeRollback {
 		t.Errorf("under way the API shows %+v", got)
 	}
 	a.Version, a.Kept = "1.0.0", []agentapi.Rollback{}
 	a.MustCheckin(apptest.Details(created.ActionId, "1.0.0", agentapi.UpgradeWatching))
 	a.MustCheckin(nil)
 	got = seen(t, s, a)
-	if got.Status != adminapi.StatusOnline || got.Agent.Version != "1.0.0" || got.UpgradedAt == nil || got.UpgradeStatus != nil || got.UpgradeDetails != nil || got.Upgrade != nil {
+	if got.Status != fleet.StatusOnline || got.Agent.Version != "1.0.0" || got.UpgradedAt == nil || got.UpgradeStatus != nil || got.UpgradeDetails != nil || got.Upgrade != nil {
 		t.Errorf("at the end the API shows %+v", got)
 	}
 	list := apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items

@@ -42,7 +42,7 @@ func TestBulkUnenrollAsksAgents(t *testing.T) {
 	if got := apptest.Decode[adminapi.BulkActionResponse](t, dry); got.ActionId != nil || got.Count == nil || *got.Count != 3 {
 		t.Errorf("the dry run answers %s", dry.Body)
 	}
-	if seen(t, s, a).Status != adminapi.StatusOnline {
+	if seen(t, s, a).Status != fleet.StatusOnline {
 		t.Fatal("a preview or a dry run unenrolled the agent")
 	}
 
@@ -50,7 +50,7 @@ func TestBulkUnenrollAsksAgents(t *testing.T) {
 	created := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{
 		"agents": ids, "revoke": false, "force": false, "batchSize": 100, "includeInactive": false,
 	}))
-	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolling || got.UnenrollmentStartedAt == nil || !got.Active {
+	if got := seen(t, s, a); got.Status != fleet.StatusUnenrolling || got.UnenrollmentStartedAt == nil || !got.Active {
 		t.Errorf("the API shows %+v", got)
 	}
 	again := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "status: unenrolling"}))
@@ -62,7 +62,7 @@ func TestBulkUnenrollAsksAgents(t *testing.T) {
 		t.Fatalf("delivered is %+v", given)
 	}
 	a.Ack("", *created.ActionId)
-	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled || got.Active || *got.UnenrolledReason != "unenrolled" {
+	if got := seen(t, s, a); got.Status != fleet.StatusUnenrolled || got.Active || *got.UnenrolledReason != "unenrolled" {
 		t.Errorf("after the ack the API shows %+v", got)
 	}
 	if _, err := a.Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
@@ -81,7 +81,7 @@ func TestRevokedAgentIsUnenrolledAtOnce(t *testing.T) {
 	a.MustCheckin(nil)
 	created := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{"agents": "*", "revoke": true}))
 	for _, agent := range []*apptest.Agent{a, b} {
-		if got := seen(t, s, agent); got.Status != adminapi.StatusUnenrolled || *got.UnenrolledReason != "revoked" {
+		if got := seen(t, s, agent); got.Status != fleet.StatusUnenrolled || *got.UnenrolledReason != "revoked" {
 			t.Errorf("the API shows %+v", got)
 		}
 		if _, err := agent.Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
@@ -150,7 +150,7 @@ func TestUnenrollOfAnAgentInARolloutNeedsForce(t *testing.T) {
 	if got := s.Admin("POST", path, `{"revoke":true,"force":true}`); got.Status != http.StatusOK {
 		t.Errorf("with force it answers %d %s", got.Status, got.Body)
 	}
-	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled {
+	if got := seen(t, s, a); got.Status != fleet.StatusUnenrolled {
 		t.Errorf("the API shows %+v", got)
 	}
 }

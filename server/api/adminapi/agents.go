@@ -344,22 +344,7 @@ var (
 )
 
 // AgentStatus is a status that Kibana shows of an agent.
-type AgentStatus string
-
-// Values of AgentStatus.
-const (
-	StatusOnline      AgentStatus = "online"
-	StatusError       AgentStatus = "error"
-	StatusDegraded    AgentStatus = "degraded"
-	StatusOffline     AgentStatus = "offline"
-	StatusInactive    AgentStatus = "inactive"
-	StatusUnenrolled  AgentStatus = "unenrolled"
-	StatusUninstalled AgentStatus = "uninstalled"
-	StatusOrphaned    AgentStatus = "orphaned"
-	StatusUpdating    AgentStatus = "updating"
-	StatusEnrolling   AgentStatus = "enrolling"
-	StatusUnenrolling AgentStatus = "unenrolling"
-)
+type AgentStatus = fleet.Status
 
 // Agent is an agent, as Kibana's clients know it.
 type Agent struct {
@@ -423,14 +408,7 @@ type Agent struct {
 }
 
 // AgentUpgradeStatus is a value of upgrade_status of Agent.
-type AgentUpgradeStatus string
-
-// Values of AgentUpgradeStatus.
-const (
-	Started    AgentUpgradeStatus = "started"
-	Failed     AgentUpgradeStatus = "failed"
-	RolledBack AgentUpgradeStatus = "rolled_back"
-)
+type AgentUpgradeStatus = fleet.UpgradeStatus
 
 // FailedVersion is a version that failed on the agent's host.
 type FailedVersion struct {
@@ -484,16 +462,7 @@ type Watch struct {
 }
 
 // WatchStage is a value of stage of Watch.
-type WatchStage string
-
-// Values of WatchStage.
-const (
-	WatchWatching       WatchStage = "watching"
-	WatchRollingBack    WatchStage = "rolling_back"
-	WatchCommitted      WatchStage = "committed"
-	WatchRolledBack     WatchStage = "rolled_back"
-	WatchRollbackFailed WatchStage = "rollback_failed"
-)
+type WatchStage = agentapi.BeaconPhase
 
 // WatchedAgent is the agent as the watcher sees it.
 type WatchedAgent struct {
@@ -521,16 +490,7 @@ type Diagnosis struct {
 }
 
 // DiagnosisCode is a value of code of Diagnosis.
-type DiagnosisCode string
-
-// Values of DiagnosisCode.
-const (
-	DiagnosisAgentDown      DiagnosisCode = "agent_down"
-	DiagnosisAgentCutOff    DiagnosisCode = "agent_cut_off"
-	DiagnosisNoSign         DiagnosisCode = "no_sign"
-	DiagnosisRolledBack     DiagnosisCode = "rolled_back"
-	DiagnosisRollbackFailed DiagnosisCode = "rollback_failed"
-)
+type DiagnosisCode = fleet.Diagnosis
 
 // AgentRef names an agent as Kibana does.
 type AgentRef struct {
@@ -587,22 +547,12 @@ type Component struct {
 	// When its last upgrade was done
 	UpgradedAt *time.Time `json:"upgraded_at,omitempty"`
 	// State of its last upgrade; absent if it succeeded or there was none
-	UpgradeStatus *ComponentUpgradeStatus `json:"upgrade_status,omitempty"`
+	UpgradeStatus *AgentUpgradeStatus `json:"upgrade_status,omitempty"`
 	// The action of its last upgrade
 	UpgradeActionId *string `json:"upgrade_action_id,omitempty"`
 	// Only of one agent: what can be ordered for it now, upgrade and rollback
 	Commands *[]Command `json:"commands,omitempty"`
 }
-
-// ComponentUpgradeStatus is a value of upgrade_status of Component.
-type ComponentUpgradeStatus string
-
-// Values of ComponentUpgradeStatus.
-const (
-	ComponentUpgradeStarted    ComponentUpgradeStatus = "started"
-	ComponentUpgradeFailed     ComponentUpgradeStatus = "failed"
-	ComponentUpgradeRolledBack ComponentUpgradeStatus = "rolled_back"
-)
 
 // RollbackProblem is why a component cannot be rolled back to a version.
 type RollbackProblem = agentapi.RollbackProblem
@@ -618,20 +568,7 @@ type ComponentUnit struct {
 }
 
 // UpgradeState is where an upgrade is on its host.
-type UpgradeState string
-
-// Values of UpgradeState.
-const (
-	UpgradeRequested   UpgradeState = "UPG_REQUESTED"
-	UpgradeScheduled   UpgradeState = "UPG_SCHEDULED"
-	UpgradeDownloading UpgradeState = "UPG_DOWNLOADING"
-	UpgradeExtracting  UpgradeState = "UPG_EXTRACTING"
-	UpgradeReplacing   UpgradeState = "UPG_REPLACING"
-	UpgradeRestarting  UpgradeState = "UPG_RESTARTING"
-	UpgradeWatching    UpgradeState = "UPG_WATCHING"
-	UpgradeRollback    UpgradeState = "UPG_ROLLBACK"
-	UpgradeFailed      UpgradeState = "UPG_FAILED"
-)
+type UpgradeState = agentapi.UpgradeState
 
 // UpgradeDetails are what an agent reports of its upgrade.
 type UpgradeDetails struct {
@@ -693,19 +630,7 @@ type UpdatedAgent struct {
 // Health is whether an agent is well, whatever its upgrade does. failed: it reports an error.
 // enrolling: it has not checked in, or has no policy yet. uninstalled: it is gone from its host, and
 // was not unenrolled.
-type Health string
-
-// Values of Health.
-const (
-	HealthHealthy     Health = "healthy"
-	HealthDegraded    Health = "degraded"
-	HealthFailed      Health = "failed"
-	HealthOffline     Health = "offline"
-	HealthEnrolling   Health = "enrolling"
-	HealthInactive    Health = "inactive"
-	HealthUninstalled Health = "uninstalled"
-	HealthUnenrolled  Health = "unenrolled"
-)
+type Health = fleet.Health
 
 // Progress is how the last upgrade stands, or the one under way.
 type Progress struct {

@@ -46,7 +46,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 	a.Beacon(apptest.Beacon(id, agentapi.BeaconWatching))
 	a.Beacon(apptest.Beacon(id, agentapi.BeaconWatching))
 	got := seen(t, s, a)
-	if w := got.Watch; w == nil || w.Stage != adminapi.WatchWatching || w.From != "1.0.0" || w.To != "1.1.0" || *w.ActionId != id ||
+	if w := got.Watch; w == nil || w.Stage != agentapi.BeaconWatching || w.From != "1.0.0" || w.To != "1.1.0" || *w.ActionId != id ||
 		!w.Agent.Alive || *w.Agent.State != "healthy" || *w.Waiting == "" || w.Diagnosis != nil || w.ReceivedAt.IsZero() {
 		t.Fatalf("the API shows the watch %+v", got.Watch)
 	}
@@ -59,7 +59,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 	dead := apptest.Beacon(id, agentapi.BeaconWatching)
 	dead.Agent = agentapi.BeaconAgent{Crashes: 2}
 	a.Beacon(dead)
-	if w := seen(t, s, a).Watch; w.Diagnosis == nil || w.Diagnosis.Code != adminapi.DiagnosisAgentDown || w.Agent.Alive || w.Agent.Crashes != 2 {
+	if w := seen(t, s, a).Watch; w.Diagnosis == nil || w.Diagnosis.Code != fleet.DiagnosisAgentDown || w.Agent.Alive || w.Agent.Crashes != 2 {
 		t.Errorf("while the agent is down the watch is %+v", w)
 	}
 	if n := len(eventTypes(t, s, a)); n != before+1 {
@@ -70,7 +70,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 	back := apptest.Beacon(id, agentapi.BeaconRollingBack)
 	a.Beacon(back)
 	got = seen(t, s, a)
-	if got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.RolledBack || got.UpgradeStartedAt != nil || got.UpgradedAt != nil ||
+	if got.UpgradeStatus == nil || *got.UpgradeStatus != fleet.UpgradeRolledBack || got.UpgradeStartedAt != nil || got.UpgradedAt != nil ||
 		*got.UpgradeDetails.Metadata.Reason != "it crashed 3 times" || *got.UpgradeDetails.Metadata.ReasonCode != "crash_loop" {
 		t.Errorf("the API shows %+v", got)
 	}
@@ -85,7 +85,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 		t.Errorf("the rollback made the events %v", n)
 	}
 	ahead.Store(int64(10 * time.Minute))
-	if w := seen(t, s, a).Watch; w.Diagnosis == nil || w.Diagnosis.Code != adminapi.DiagnosisRolledBack {
+	if w := seen(t, s, a).Watch; w.Diagnosis == nil || w.Diagnosis.Code != fleet.DiagnosisRolledBack {
 		t.Errorf("with an agent silent since the rollback the watch is %+v", w)
 	}
 
@@ -95,7 +95,7 @@ func TestBeaconsReportAnUpgradeWithoutTheAgent(t *testing.T) {
 	a.MustCheckin(details)
 	a.Beacon(apptest.Beacon(id, agentapi.BeaconWatching))
 	got = seen(t, s, a)
-	if *got.UpgradeStatus != adminapi.RolledBack || *got.UpgradeDetails.Metadata.Reason != "in the agent's words" || got.Watch.Stage != adminapi.WatchRolledBack || got.Watch.Diagnosis != nil {
+	if *got.UpgradeStatus != fleet.UpgradeRolledBack || *got.UpgradeDetails.Metadata.Reason != "in the agent's words" || got.Watch.Stage != agentapi.BeaconRolledBack || got.Watch.Diagnosis != nil {
 		t.Errorf("at the end the API shows %+v with %+v", got, got.Watch)
 	}
 }

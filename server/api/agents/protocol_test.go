@@ -40,7 +40,7 @@ func TestHostEnrolsAndIsUpgraded(t *testing.T) {
 	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.0.0", "1.1.0")
 	a := s.Enroll("web-01", "1.0.0")
-	if got := seen(t, s, a); got.Status != adminapi.StatusEnrolling || got.Agent.Version != "1.0.0" {
+	if got := seen(t, s, a); got.Status != fleet.StatusEnrolling || got.Agent.Version != "1.0.0" {
 		t.Fatalf("a new agent is %s with version %s", got.Status, got.Agent.Version)
 	}
 
@@ -48,12 +48,12 @@ func TestHostEnrolsAndIsUpgraded(t *testing.T) {
 	if first.Action != "checkin" || first.Actions == nil || len(first.Actions) != 0 || first.AckToken != "" {
 		t.Fatalf("a check-in with nothing to do got %+v", first)
 	}
-	if got := seen(t, s, a); got.Status != adminapi.StatusOnline {
+	if got := seen(t, s, a); got.Status != fleet.StatusOnline {
 		t.Fatalf("the agent that checked in is %s", got.Status)
 	}
 
 	id := upgrade(t, s, a, "1.1.0")
-	if got := seen(t, s, a); got.Status != adminapi.StatusUpdating || got.UpgradeStartedAt == nil {
+	if got := seen(t, s, a); got.Status != fleet.StatusUpdating || got.UpgradeStartedAt == nil {
 		t.Fatalf("the agent asked to upgrade is %s", got.Status)
 	}
 	second := a.MustCheckin(nil)
@@ -82,7 +82,7 @@ func TestHostEnrolsAndIsUpgraded(t *testing.T) {
 	a.MustCheckin(apptest.Details(id, "1.1.0", agentapi.UpgradeWatching))
 	a.MustCheckin(nil)
 	got := seen(t, s, a)
-	if got.Status != adminapi.StatusOnline || got.Agent.Version != "1.1.0" || got.UpgradedAt == nil || got.UpgradeStartedAt != nil || got.UpgradeDetails != nil || got.UpgradeStatus != nil {
+	if got.Status != fleet.StatusOnline || got.Agent.Version != "1.1.0" || got.UpgradedAt == nil || got.UpgradeStartedAt != nil || got.UpgradeDetails != nil || got.UpgradeStatus != nil {
 		t.Fatalf("after the upgrade the API shows %+v", got)
 	}
 }
@@ -132,7 +132,7 @@ func TestRolledBackUpgradeHasItsReason(t *testing.T) {
 	a.MustCheckin(details)
 
 	got := seen(t, s, a)
-	if got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.RolledBack || got.UpgradeStartedAt != nil || got.Status != adminapi.StatusOnline ||
+	if got.UpgradeStatus == nil || *got.UpgradeStatus != fleet.UpgradeRolledBack || got.UpgradeStartedAt != nil || got.Status != fleet.StatusOnline ||
 		*got.UpgradeDetails.Metadata.ReasonCode != "crash_loop" {
 		t.Fatalf("after the rollback the API shows %+v", got)
 	}
@@ -319,7 +319,7 @@ func TestAuditUnenrollMarksAgentUninstalled(t *testing.T) {
 	if got := report("uninstall"); got.Status != http.StatusOK || len(got.Body) != 0 {
 		t.Errorf("uninstall answered %d %s", got.Status, got.Body)
 	}
-	if got := seen(t, s, a); got.Status != adminapi.StatusUninstalled {
+	if got := seen(t, s, a); got.Status != fleet.StatusUninstalled {
 		t.Errorf("the uninstalled agent is %s", got.Status)
 	}
 	report("orphaned")
@@ -327,7 +327,7 @@ func TestAuditUnenrollMarksAgentUninstalled(t *testing.T) {
 		t.Errorf("another reason answered %d %s", got.Status, got.Body)
 	}
 	a.MustCheckin(nil)
-	if got := seen(t, s, a); got.Status != adminapi.StatusOnline {
+	if got := seen(t, s, a); got.Status != fleet.StatusOnline {
 		t.Errorf("the agent that checks in again is %s", got.Status)
 	}
 }
@@ -437,13 +437,13 @@ func TestAgentIsUpdatingUntilItHasItsPolicy(t *testing.T) {
 	if err := json.Unmarshal(got.Actions[0].Data, &data); err != nil || data.Policy.ID != "default" || data.Policy.Revision == 0 {
 		t.Errorf("its data is %s, %v", got.Actions[0].Data, err)
 	}
-	if got := seen(t, s, a); got.Status != adminapi.StatusUpdating || got.LastCheckin == nil {
+	if got := seen(t, s, a); got.Status != fleet.StatusUpdating || got.LastCheckin == nil {
 		t.Errorf("the agent is %+v", got)
 	}
 	if got := a.Ack("", got.Actions[0].ID); got.Status != http.StatusOK {
 		t.Fatalf("the acknowledgement is answered %d %s", got.Status, got.Body)
 	}
-	if got := seen(t, s, a); got.Status != adminapi.StatusOnline || *got.PolicyRevision != data.Policy.Revision {
+	if got := seen(t, s, a); got.Status != fleet.StatusOnline || *got.PolicyRevision != data.Policy.Revision {
 		t.Errorf("the agent is %+v", got)
 	}
 	if got := a.MustCheckin(nil); len(got.Actions) != 0 {

@@ -3379,11 +3379,6 @@ export interface components {
             text: string;
         };
         /**
-         * @description A value of upgrade_status of Component.
-         * @enum {string}
-         */
-        ComponentUpgradeStatus: "started" | "failed" | "rolled_back";
-        /**
          * @description A value of upgrade_status of Agent.
          * @enum {string}
          */
