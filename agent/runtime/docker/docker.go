@@ -110,6 +110,13 @@ func (a *Adapter) explain(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// refuses reports whether the engine and this client have no version of the API in common. An engine that starts
+// refuses the client's newest version too, and is about to say which one it has.
+func (a *Adapter) refuses(ctx context.Context) bool {
+	_, err := a.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+	return errdefs.IsInvalidArgument(err)
+}
+
 // errAway is the error of a call to an engine that is stopped, stops, or starts.
 func errAway(what string, err error) error {
 	return fmt.Errorf("%s: the Docker engine is away, %w: %w", what, runtime.ErrTransient, err)
@@ -170,8 +177,7 @@ func (a *Adapter) find(ctx context.Context, name string) (*found, error) {
 	}
 	switch {
 	case err == nil:
-	case errdefs.IsInvalidArgument(err) && !isGone(err):
-		// The engine is older than the oldest that this client knows, or newer than it knows this client.
+	case errdefs.IsInvalidArgument(err) && a.refuses(ctx):
 		return nil, fmt.Errorf("look for container %s: %w: %w", name, runtime.ErrRefused, err)
 	default:
 		return nil, a.explain(ctx, "look for container "+name, err)

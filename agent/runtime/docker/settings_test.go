@@ -1,7 +1,10 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +96,37 @@ func TestContainerThatSomebodyStoppedHasNotFailed(t *testing.T) {
 		c := container.InspectResponse{State: &test.state, Config: &container.Config{}, HostConfig: &container.HostConfig{RestartPolicy: container.RestartPolicy{Name: test.policy}}}
 		if s := status(&c); s.Stopped != test.stopped {
 			t.Errorf("%s, %+v: stopped %v", test.policy, test.state, s.Stopped)
+		}
+	}
+}
+
+// An engine that is older than every version of the API that this agent knows refuses it for ever, and one that
+// starts until it says which version it has.
+func TestEngineThatRefusesTheAgent(t *testing.T) {
+	for _, test := range []struct {
+		version string // of the API, as the engine says
+		refused bool
+	}{{"1.12", true}, {"", false}} {
+		engine := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/_ping") {
+				out.Header().Set("Api-Version", test.version)
+				return
+			}
+			out.Header().Set("Content-Type", "application/json")
+			out.WriteHeader(http.StatusBadRequest)
+			_, _ = out.Write([]byte(`{"message":"client version 1.54 is too new"}`))
+		}))
+		t.Cleanup(engine.Close)
+		a, err := New(Options{Host: "tcp://" + engine.Listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.find(t.Context(), "web")
+		if got := errors.Is(err, runtime.ErrRefused); got != test.refused || err == nil {
+			t.Errorf("an engine with version %q: refused %v, %v", test.version, got, err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
