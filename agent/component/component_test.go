@@ -104,6 +104,40 @@ func TestUpgradeThatIsDoneIsNotDoneAgain(t *testing.T) {
 	})
 }
 
+// An agent that lacks the runtime of an installed version has lost the component. A policy that asks for another
+// one, or for a component that was never there, says nothing against the agent.
+func TestAgentThatLacksTheRuntimeOfAComponentHasLostIt(t *testing.T) {
+	w := newWorld(t)
+	w.publish("1.0.0", nil)
+	synctest.Test(t, func(t *testing.T) {
+		w.t = t
+		if err := w.start(&agent{}).Upgrade(t.Context(), order("a", "1.0.0")); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			lacks   bool
+			runtime string
+			lost    bool
+		}{{false, "model", false}, {true, "model", true}, {true, "other", false}} {
+			m := w.start(&agent{})
+			if c.lacks {
+				m.Adapters = nil
+			}
+			policy := slices.Clone(w.policy)
+			policy[0].Runtime = c.runtime
+			if err := m.Follow(t.Context(), policy); err != nil {
+				t.Fatal(err)
+			}
+			if got := !m.FailedSince("web").IsZero(); got != c.lost {
+				t.Errorf("%+v: it has failed: %v", c, got)
+			}
+			if !m.FailedSince("db").IsZero() {
+				t.Errorf("%+v: what was never installed has failed", c)
+			}
+		}
+	})
+}
+
 // What is undone, and what is left, if an action fails or hangs.
 func TestActionThatFailsOrHangsIsCompensatedInReverse(t *testing.T) {
 	start := "start 2.0.0"

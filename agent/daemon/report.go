@@ -186,28 +186,27 @@ type settingsCheck struct {
 	read    bool // at least once by this process, valid or not
 }
 
-// checkSettings reads the configuration again if its file has changed. It takes effect at the next
-// start; until then somebody can correct it.
+// checkSettings reads the configuration again if its file has changed, or could not be read. It takes effect at the
+// next start; until then somebody can correct it.
 func (d *daemon) checkSettings() {
 	file, err := disk.Stat(d.Disk, opReport, layout.Path(d.Top, layout.ConfigFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return // nothing new is known
 	}
 	d.mu.Lock()
-	last, read := d.settings.file, d.settings.read
+	was := d.settings
 	d.mu.Unlock()
 	if err != nil {
 		file = nil
 	}
-	if file != nil && last != nil && file.ModTime().Equal(last.ModTime()) && file.Size() == last.Size() {
+	if file != nil && was.file != nil && file.ModTime().Equal(was.file.ModTime()) && file.Size() == was.file.Size() && !unreadable(was.problem) {
 		return
 	}
-	check := settingsCheck{file: file, read: read}
+	check := settingsCheck{file: file}
 	if file != nil {
 		_, check.problem = config.Load(d.Disk, d.Top)
 	}
-	_, unread := errors.AsType[*fs.PathError](check.problem)
-	check.read = read || !unread
+	check.read = was.read || !unreadable(check.problem)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if check.problem != nil && (d.settings.problem == nil || check.problem.Error() != d.settings.problem.Error()) {

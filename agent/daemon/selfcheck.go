@@ -80,8 +80,13 @@ func (d *daemon) failingTries(now time.Time) []selfTry {
 // changed since, and a file that is not valid was so for every version: a new one is asked about it before
 // the host is switched.
 func (s settingsCheck) unread() bool {
-	_, inaccessible := errors.AsType[*fs.PathError](s.problem)
-	return inaccessible && !s.read
+	return unreadable(s.problem) && !s.read && !disk.IsHostFault(s.problem)
+}
+
+// unreadable reports whether the configuration could not be read, whatever is in it.
+func unreadable(err error) bool {
+	_, is := errors.AsType[*fs.PathError](err)
+	return is
 }
 
 // selfChecks returns the checks of the agent by itself that fail, from memory.

@@ -136,6 +136,7 @@ func TestSettingsThatThisProcessHasReadAreNotItsFault(t *testing.T) {
 	}{
 		{settingsCheck{problem: denied}, true},
 		{settingsCheck{problem: denied, read: true}, false}, // somebody has changed the file
+		{settingsCheck{problem: &fs.PathError{Op: "read", Path: "agent.yml", Err: syscall.EIO}}, false},
 		{settingsCheck{problem: errors.New("line 2: key colour is not known")}, false},
 		{settingsCheck{}, false},
 	} {

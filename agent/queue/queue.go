@@ -49,6 +49,7 @@ const (
 	kind    = "queue"
 	version = 1
 	op      = "queue"
+	opCheck = "queue check"
 )
 
 // Item is a pending or running upgrade.
@@ -520,9 +521,12 @@ func (q *Queue) store(change func(*state) error) error {
 func (q *Queue) Check() error {
 	q.writing.Lock()
 	defer q.writing.Unlock()
-	err := disk.CheckDurable(q.disk, "queue check", filepath.Dir(q.path), filepath.Base(layout.WriteCheckFile))
+	folder := filepath.Dir(q.path)
+	err := disk.CheckDurable(q.disk, opCheck, folder, filepath.Base(layout.WriteCheckFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		if _, missing := q.disk.Lstat(opCheck, folder); errors.Is(missing, fs.ErrNotExist) {
+			return nil
+		}
 	}
 	return err
 }

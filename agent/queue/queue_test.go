@@ -640,3 +640,30 @@ func TestQueueIsIdleOnceTheServerHasAnsweredEveryResult(t *testing.T) {
 	s.accept(web)
 	idle(false, "with an upgrade of a component")
 }
+
+func TestCheckFailsWhereTheQueueCannotBeWritten(t *testing.T) {
+	home := t.TempDir()
+	q, err := Open(disk.OS{}, Path(home), "agent-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Dir(Path(home))
+	if err := q.Check(); err != nil {
+		t.Errorf("before the queue's folder was made: %v", err)
+	}
+	if err := os.Mkdir(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Check(); err != nil {
+		t.Errorf("in its folder: %v", err)
+	}
+	if left, err := os.ReadDir(run); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if err := errors.Join(os.Remove(run), os.WriteFile(run, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Check(); err == nil {
+		t.Error("the queue can be written where its folder is a file")
+	}
+}
