@@ -13,7 +13,7 @@ var rollbacks = []agentapi.BeaconCause{
 	{Code: "crash_loop", Text: "The agent's process ended 3 times in 60 s: panic: runtime error: index out of range [4] with length 4"},
 	{Code: "crash_loop", Text: "The agent's process ended 3 times in 60 s: panic: runtime error: index out of range [4] with length 4"},
 	{Code: "checkin_lost", Text: "The agent has not reached its server for 5m0s, and the watcher has: x509: certificate signed by unknown authority"},
-	{Code: "component_failed", Text: "Component collector was FAILED for 60 s: the output does not answer"},
+	{Code: "component_failed", Text: "Component collector has failed for 1m30s, and was healthy before: it does not run: exit status 1"},
 	{Code: "control_lost", Text: "The agent runs and has not answered its control socket for 60 s"},
 }
 
