@@ -30,9 +30,10 @@ const root = createRootRouteWithContext<Context>()({ component: Root, notFoundCo
 /** Messages outlive the page that caused them, and may link to another one. */
 function Root() {
   return (
-    <Toasts>
+    <>
       <Outlet />
-    </Toasts>
+      <Toasts />
+    </>
   );
 }
 

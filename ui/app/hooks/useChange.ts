@@ -1,5 +1,5 @@
 import { type QueryKey, useMutation, useQueryClient } from "@tanstack/react-query";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 
 interface Change<I, T> {
   run: (input: I) => Promise<T>;
@@ -13,7 +13,6 @@ interface Change<I, T> {
 /** A change that the operator orders: afterwards there is a message, and the lists that it changed are read again. */
 export function useChange<I = void, T = unknown>({ run, done, stale, after }: Change<I, T>) {
   const client = useQueryClient();
-  const toast = useToast();
   return useMutation({
     mutationFn: run,
     onSuccess: (answer) => {

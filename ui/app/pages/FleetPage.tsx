@@ -17,7 +17,7 @@ import { FleetEditor } from "~/components/fleet/FleetEditor";
 import { Conditions, LastRollout, Versions } from "~/components/fleet/FleetStatus";
 import { FleetTrail } from "~/components/fleet/FleetTrail";
 import { WhyNotRolling } from "~/components/fleet/WhyNotRolling";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import { managedBy } from "~/util/fleet";
 import { fleetText } from "~/util/fleetYaml";
 import { shortHash } from "~/util/preview";
@@ -110,7 +110,6 @@ export function FleetPage() {
 
 function Edit({ fleet, onClose }: { fleet: Fleet; onClose: () => void }) {
   const client = useQueryClient();
-  const toast = useToast();
   // What is edited stays as it was read, so that a change of somebody else is noticed.
   const [base, setBase] = useState(fleet);
   const tool = managedBy(base);

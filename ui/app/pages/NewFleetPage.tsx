@@ -6,7 +6,7 @@ import { keys } from "~/api/queries";
 import type { Fleet } from "~/api/types";
 import { Facts, PageHead, Section } from "~/components/base/Page";
 import { FleetEditor } from "~/components/fleet/FleetEditor";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { fleetExample } from "~/util/fleetExample";
 
@@ -15,7 +15,6 @@ export function NewFleetPage() {
   const example = useMemo(() => fleetExample(newest), [newest]);
   const client = useQueryClient();
   const navigate = useNavigate();
-  const toast = useToast();
   const onSaved = (created: Fleet) => {
     toast({ kind: "done", title: `${created.metadata.name} is created` });
     void client.invalidateQueries({ queryKey: keys.fleets });

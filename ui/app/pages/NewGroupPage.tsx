@@ -13,7 +13,7 @@ import { GroupFields } from "~/components/plan/GroupFields";
 import { GroupPlanPreview } from "~/components/plan/GroupPlanPreview";
 import { PlanFrame } from "~/components/plan/PlanFrame";
 import { ReasonButton } from "~/components/ReasonButton";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { usePlanText } from "~/hooks/usePlanText";
 import { groupExample } from "~/util/groupExample";
@@ -32,7 +32,6 @@ export function NewGroupPage() {
   const [view, setView] = useState<"form" | "yaml">("form");
   const client = useQueryClient();
   const navigate = useNavigate();
-  const toast = useToast();
 
   const parsed = useMemo(() => parseGroup(text), [text]);
   const form = useMemo(() => readGroupForm(text), [text]);

@@ -15,7 +15,7 @@ import { PlanPreview } from "~/components/plan/PlanPreview";
 import { StartPlanDialog } from "~/components/plan/StartPlanDialog";
 import { ReasonButton } from "~/components/ReasonButton";
 import { TakeOver } from "~/components/TakeOver";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import { usePlanText } from "~/hooks/usePlanText";
 import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
 import { planExample } from "~/util/planExample";
@@ -34,7 +34,6 @@ export function NewRolloutPage() {
   const search = route.useSearch();
   const navigate = useNavigate();
   const client = useQueryClient();
-  const toast = useToast();
   const selected = agentsOf(search);
   const example = planExample({ version: search.version, component: search.component, kuery: search.kuery, agents: selected ?? undefined });
   const { text, write, typed, forget } = usePlanText("rollout", example);

@@ -4,13 +4,12 @@ import { cancelAction } from "~/api/actions";
 import { keys } from "~/api/queries";
 import type { ActionStatus } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import { actionTitle, hostsOf } from "~/util/action";
 import { plural } from "~/util/words";
 
 export function CancelDialog({ action: a, onClose }: { action: ActionStatus; onClose: () => void }) {
   const client = useQueryClient();
-  const toast = useToast();
   const noun = a.type === "STAGE" ? "staging" : a.rollback ? "rollback" : "upgrade";
   const cancel = useMutation({
     mutationFn: (why: string) => cancelAction(a.actionId, why),

@@ -6,7 +6,7 @@ import { messageOf } from "~/api/client";
 import { attentionQuery } from "~/api/overview";
 import { keys } from "~/api/queries";
 import { Badge, HealthBadge } from "~/components/base/Badge";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import type { FacetCounts } from "~/hooks/useFacets";
 import type { AgentsSearch } from "~/util/search";
 import { healthTone, healthWord } from "~/util/state";
@@ -82,7 +82,6 @@ function Tile({ label, name, tone, count, on, onClick }: TileProps) {
 /** Failures that the reader has not seen; the number in the navigation is the same. */
 function Unseen() {
   const client = useQueryClient();
-  const toast = useToast();
   const { data } = useQuery(attentionQuery);
   const see = useMutation({
     mutationFn: failuresSeen,

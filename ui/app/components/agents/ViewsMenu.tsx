@@ -9,7 +9,7 @@ import { saveView, viewsQuery } from "~/api/overview";
 import { keys } from "~/api/queries";
 import type { View } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 import { type AgentsSearch, parseAgentsSearch } from "~/util/search";
 import classes from "./Agents.module.css";
 
@@ -64,7 +64,6 @@ export function ViewsMenu() {
 
 function SaveDialog({ search, views, onClose }: { search: string; views: readonly View[]; onClose: () => void }) {
   const client = useQueryClient();
-  const toast = useToast();
   const [name, setName] = useState("");
   const given = name.trim();
   const replaces = views.some((v) => v.name === given);

@@ -2,11 +2,10 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { keys } from "~/api/queries";
 import { TextLink } from "~/components/TextLink";
-import { useToast } from "~/components/Toasts";
+import { toast } from "~/components/Toasts";
 
 export function useOrdered(onClose: () => void, onDone?: () => void): (title: string, actionId?: string) => void {
   const client = useQueryClient();
-  const toast = useToast();
   return (title, actionId) => {
     toast({
       kind: "done",

@@ -14,14 +14,13 @@ import { Dialog } from "../base/Dialog";
 import { Part } from "../plan/FormParts";
 import { parallelField, StopPart, TimePart } from "../plan/LimitFields";
 import plan from "../plan/Plan.module.css";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 import classes from "./Board.module.css";
 
 const read = (text: string) => parse<Plan>(text, () => [], "plan", "Plan");
 
 export function AdjustDialog({ rollout: r, asked, onClose }: { rollout: Rollout; asked: Command; onClose: () => void }) {
   const client = useQueryClient();
-  const toast = useToast();
   const [words] = useState(() => commandText(asked.name, r));
   // The form is that of a plan's text, so that what it does not show stays as it is.
   const [before] = useState(() => planText(adjustableOf(r.plan) as Plan));

@@ -11,7 +11,7 @@ import { sentence } from "~/util/words";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
 import { TakeOver } from "../TakeOver";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 import classes from "./Board.module.css";
 
 interface Props {
@@ -26,7 +26,6 @@ interface Props {
 export function CommandDialog({ rollout: r, asked, failed, onClose }: Props) {
   const client = useQueryClient();
   const navigate = useNavigate();
-  const toast = useToast();
   const [owner, setOwner] = useState("");
   // The number of hosts changes while a rollout runs; what was asked stays as it was.
   const [text] = useState(() => commandText(asked.name, r));

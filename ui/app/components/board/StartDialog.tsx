@@ -13,7 +13,7 @@ import { plural, sentence } from "~/util/words";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
 import { TakeOver } from "../TakeOver";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 import classes from "./Board.module.css";
 
 interface Props {
@@ -24,7 +24,6 @@ interface Props {
 
 export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
   const client = useQueryClient();
-  const toast = useToast();
   const [owner, setOwner] = useState("");
   const [accepted, setAccepted] = useState(false);
   const fleet = useQuery(agentTotalQuery(undefined));

@@ -3,7 +3,7 @@ import { keys } from "~/api/queries";
 import { retryTargets, skipTargets } from "~/api/rollouts";
 import type { Rollout, Target } from "~/api/types";
 import { Dialog } from "../base/Dialog";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 
 export type TargetOrder = "retry" | "skip";
 
@@ -17,7 +17,6 @@ interface Props {
 /** The question before one host is retried or skipped. */
 export function TargetDialog({ rollout: r, target: t, order, onClose }: Props) {
   const client = useQueryClient();
-  const toast = useToast();
   const host = t.hostname || t.agent_id;
   const give = useMutation({
     mutationFn: (why: string) => (order === "retry" ? retryTargets : skipTargets)(r.id, [t.agent_id], why),

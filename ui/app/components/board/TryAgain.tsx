@@ -11,7 +11,7 @@ import { againOf } from "~/util/rollout";
 import { plural } from "~/util/words";
 import { Dialog } from "../base/Dialog";
 import { TakeOver } from "../TakeOver";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 import classes from "./Board.module.css";
 
 export function TryAgain({ rollout: r }: { rollout: Rollout }) {
@@ -30,7 +30,6 @@ export function TryAgain({ rollout: r }: { rollout: Rollout }) {
 function TryAgainDialog({ rollout: r, onClose }: { rollout: Rollout; onClose: () => void }) {
   const client = useQueryClient();
   const navigate = useNavigate();
-  const toast = useToast();
   const [owner, setOwner] = useState("");
   const hosts = plural(againOf(r), "host");
   const create = useMutation({

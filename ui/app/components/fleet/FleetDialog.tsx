@@ -7,7 +7,7 @@ import type { Command, Fleet } from "~/api/types";
 import { type FleetCommand, fleetCommandText, managedBy } from "~/util/fleet";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 
 interface Props {
   fleet: Fleet;
@@ -36,7 +36,6 @@ function give(command: FleetCommand, f: Fleet, why: string): Promise<Fleet> {
 export function FleetDialog({ fleet: f, command: { name: given, allowed, reason }, onDone, onClose }: Props) {
   const command = given as FleetCommand;
   const client = useQueryClient();
-  const toast = useToast();
   const [asked] = useState(f); // the hash that the operator reads is the one that is sent
   const text = fleetCommandText(command, asked);
   const tool = managedBy(f);

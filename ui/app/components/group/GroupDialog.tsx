@@ -8,7 +8,7 @@ import { type GroupCommand, groupCommandText, memberLabel, skippable } from "~/u
 import { sentence } from "~/util/words";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
-import { useToast } from "../Toasts";
+import { toast } from "../Toasts";
 
 interface Props {
   group: GroupStatus;
@@ -23,7 +23,6 @@ interface Props {
 
 export function GroupDialog({ group: g, command, hash, typed, onDone, onClose }: Props) {
   const client = useQueryClient();
-  const toast = useToast();
   const what = command.name as GroupCommand;
   const members = skippable(g);
   const [picked, setPicked] = useState<string | null>(null);
