@@ -2,7 +2,7 @@ import { Fragment } from "react";
 import { diffHunks } from "~/util/textDiff";
 import classes from "./Fleet.module.css";
 
-const signs = { same: " ", added: "+", removed: "-" };
+const kinds: Record<string, string> = { "+": "added", "-": "removed" };
 
 /** The difference of two texts, with three lines around each change. Equal texts have none. */
 export function DiffView({ before, after, label }: { before: string; after: string; label: string }) {
@@ -14,8 +14,8 @@ export function DiffView({ before, after, label }: { before: string; after: stri
         <Fragment key={h}>
           {h > 0 ? <span data-kind="gap">⋯</span> : null}
           {lines.map((l, i) => (
-            <span key={i} data-kind={l.kind}>
-              {signs[l.kind]} {l.text}
+            <span key={i} data-kind={kinds[l[0]!]}>
+              {l[0]} {l.slice(1)}
               {"\n"}
             </span>
           ))}
