@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 import { fleet, HASH } from "~/testing/fleet";
-import { button, click, pages, refusal, type, until } from "~/testing/page";
+import { button, click, pages, refusal, until } from "~/testing/page";
+import { writeYaml, yamlText } from "~/testing/yaml";
 
 const page = pages();
-const editor = () => document.querySelector<HTMLTextAreaElement>("textarea[aria-label='Fleet in YAML']")!;
+const EDITOR = "Fleet in YAML";
 const text = () => document.body.textContent ?? "";
 
 function stored(f = fleet()) {
@@ -76,7 +77,7 @@ test("what is saved has the version that was edited, and only after its review",
     previews: [{ part: "agent", version: "1.2.0", targets: 4, batches: 2, skipped: 1, error: "" }],
   };
   await page.open("/fleets/web?edit=true", "Review changes");
-  await type(editor(), editor().value.replace("1.1.0", "1.2.0"));
+  await writeYaml(EDITOR, (await yamlText(EDITOR)).replace("1.1.0", "1.2.0"));
   expect(button("Save fleet and start its rollout")).toBeUndefined();
   await click(button("Review changes"));
   await until(() => !!button("Save fleet and start its rollout"), "the review");

@@ -1,11 +1,12 @@
 import { expect, test, vi } from "vitest";
 import { group } from "~/testing/group";
-import { button, click, pages, refusal, type, until } from "~/testing/page";
+import { button, click, pages, refusal, until } from "~/testing/page";
+import { writeYaml, yamlText } from "~/testing/yaml";
 import "./NewGroupPage"; // the router loads it only when it is opened, which takes longer than a test waits
 
 vi.setConfig({ testTimeout: 20_000 });
 const page = pages();
-const editor = () => document.querySelector<HTMLTextAreaElement>("textarea[aria-label='Plan in YAML']")!;
+const EDITOR = "Plan in YAML";
 const fault = () => document.querySelector("[role=alert]")?.textContent ?? "";
 
 const plan = `name: Autumn
@@ -19,9 +20,9 @@ members:
 
 test("the example is complete, and a missing failure policy is found without the server", async () => {
   await page.open("/groups/new", "Create group");
-  expect(editor().value).toContain("failure_policy: rollback_all");
+  expect(await yamlText(EDITOR)).toContain("failure_policy: rollback_all");
   expect(button("Save as draft").getAttribute("aria-disabled")).toBeNull();
-  await type(editor(), plan.replace("failure_policy: manual\n", ""));
+  await writeYaml(EDITOR, plan.replace("failure_policy: manual\n", ""));
   expect(document.body.textContent).toContain("Still missing: the failure policy.");
   expect(button("Save as draft").getAttribute("aria-disabled")).toBe("true");
   expect(page.sent.filter((s) => s.path !== "/api/v1/rollout_preview")).toEqual([]);
@@ -30,7 +31,7 @@ test("the example is complete, and a missing failure policy is found without the
 test("an error of the server is shown at the member it names", async () => {
   page.answers["/api/v1/rollout-groups"] = refusal(400, "[request body.plan.members[0].plan.select]: is empty: name agents");
   await page.open("/groups/new", "Create group");
-  await type(editor(), plan);
+  await writeYaml(EDITOR, plan);
   await click(button("Save as draft"));
   await until(() => fault() !== "", "the error");
   expect(fault()).toContain("Line 6: ");
@@ -65,7 +66,7 @@ test("a plan becomes a draft, whose board shows its preview", async () => {
     },
   };
   await page.open("/groups/new", "Create group");
-  await type(editor(), plan);
+  await writeYaml(EDITOR, plan);
   await click(button("Save as draft"));
   await until(() => !!button("Upgrade 6 hosts…"), "the preview of the draft");
   expect(page.sent.find((s) => s.path === "/api/v1/rollout-groups")).toMatchObject({

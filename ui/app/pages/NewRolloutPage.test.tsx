@@ -1,12 +1,13 @@
 import { act } from "react";
 import { expect, test, vi } from "vitest";
-import { button, click, pages, refusal, type, until } from "~/testing/page";
+import { button, click, pages, refusal, until } from "~/testing/page";
 import { rollout } from "~/testing/rollout";
+import { writeYaml, yamlText } from "~/testing/yaml";
 import "./NewRolloutPage"; // the router loads it only when it is opened, which takes longer than a test waits
 
 vi.setConfig({ testTimeout: 20_000 });
 const page = pages();
-const editor = () => document.querySelector<HTMLTextAreaElement>("textarea[aria-label='Plan in YAML']")!;
+const EDITOR = "Plan in YAML";
 const text = () => document.body.textContent ?? "";
 const field = (label: string) =>
   [...document.querySelectorAll<HTMLInputElement>("input")].find((i) => document.querySelector(`label[for="${i.id}"]`)?.textContent === label)!;
@@ -55,16 +56,16 @@ test("nothing is chosen at first, and the whole fleet is a box with its number",
   )!;
   expect(box.checked).toBe(false);
   await click(box);
-  expect(editor().value).toContain("all: true");
+  expect(await yamlText(EDITOR)).toContain("all: true");
 });
 
 test("the form follows the text and the text the form", async () => {
   await open("?version=2.5.0&kuery=policy:%20web");
   expect(field("Name").value).toBe("Agents to 2.5.0");
   await write(field("Name"), "Spring");
-  expect(editor().value).toMatch(/^name: Spring$/m);
-  expect(editor().value).toContain("# Two hosts first");
-  await type(editor(), editor().value.replace("name: Spring", "name: Summer"));
+  expect(await yamlText(EDITOR)).toMatch(/^name: Spring$/m);
+  expect(await yamlText(EDITOR)).toContain("# Two hosts first");
+  await writeYaml(EDITOR, (await yamlText(EDITOR)).replace("name: Spring", "name: Summer"));
   expect(field("Name").value).toBe("Summer");
 });
 
@@ -72,7 +73,7 @@ test("the preview follows, offers what can be included, and its rollout is confi
   await open("?version=2.5.0&kuery=policy:%20web");
   await until(() => text().includes("1,800 hosts in 1 batch"), "the preview");
   await click(button("Include anyway"));
-  expect(editor().value).toContain("force: true");
+  expect(await yamlText(EDITOR)).toContain("force: true");
   await until(() => button("Create and start…").getAttribute("aria-disabled") === null, "the next preview");
   page.answers["/api/v1/rollouts"] = { item: rollout({ id: "r1", state: "draft" }) };
   page.answers["/api/v1/rollouts/r1/preview"] = { item: preview };
@@ -90,7 +91,7 @@ test("the preview follows, offers what can be included, and its rollout is confi
 test("errors of the browser and of the server are shown together", async () => {
   page.answers["/api/v1/rollout_preview"] = refusal(400, "[request body.plan.failure.percent]: is 200, want at most 100");
   await open("?version=2.5.0&kuery=policy:%20web");
-  await type(editor(), `${editor().value.replace("count: 3", "percent: 200")}\npace: { soke: 1h }\n`);
+  await writeYaml(EDITOR, `${(await yamlText(EDITOR)).replace("count: 3", "percent: 200")}\npace: { soke: 1h }\n`);
   await until(() => document.querySelectorAll("[role=alert] li").length === 2, "both errors");
   expect(document.querySelector("[role=alert]")!.textContent).toContain("failure.percent is 200, want at most 100.");
   expect(document.querySelector("[role=alert]")!.textContent).toContain("pace.soke is not a known key: did you mean soak.");

@@ -1,5 +1,6 @@
 // What the console promises beyond the complaints: each test is a short story of an operator, with the numbers of the server beside it.
 import { expect } from "@playwright/test";
+import { watchComplaints } from "../checks";
 import { complaintsOf, get, open, test } from "./console";
 import {
   actionOf,
@@ -178,6 +179,7 @@ test("approving is the one button of a rollout that waits for it", async ({ page
 });
 
 test("a plan is a form and a text, each follows the other, and nothing is chosen by default", async ({ page }) => {
+  const complaints = watchComplaints(page);
   await open(page, "/rollouts/new");
   const form = page.getByRole("region", { name: "Form" });
   const text = page.getByRole("textbox", { name: "Plan in YAML" });
@@ -186,15 +188,29 @@ test("a plan is a form and a text, each follows the other, and nothing is chosen
   await form.getByRole("combobox", { name: "Version" }).fill("2.5.0");
   await form.getByRole("textbox", { name: "Name" }).fill("From the form");
   await form.getByRole("combobox", { name: "Query" }).fill('policy: "ci"');
-  await expect(text).toHaveValue(/name: "From the form"/);
-  await expect(text).toHaveValue(/version: "?2\.5\.0/);
+  await expect(text).toContainText(/name: "From the form"/);
+  await expect(text).toContainText(/version: "?2\.5\.0/);
   const { total } = await find(page, 'policy: "ci"', 1);
   await expect(form.getByText(`${hosts(total)} match`)).toBeVisible();
-  await text.fill((await text.inputValue()).replace("From the form", "From the text"));
+  const written = async () => (await text.locator(".cm-line").allTextContents()).join("\n");
+  await text.fill((await written()).replace("From the form", "From the text"));
   await expect(form.getByRole("textbox", { name: "Name" })).toHaveValue("From the text");
-  const lines = `${await text.inputValue()}\nnonsense: 1\n`.split("\n");
+  const lines = `${await written()}\nnonsense: 1\n`.split("\n");
   await text.fill(lines.join("\n"));
-  await expect(page.getByRole("button", { name: `Line ${lines.indexOf("nonsense: 1") + 1}` })).toBeVisible();
+  await page.getByRole("button", { name: `Line ${lines.indexOf("nonsense: 1") + 1}` }).click();
+  await expect(text).toBeFocused();
+  await expect(page.locator(".cm-lintRange-error")).toHaveText("nonsense: 1");
+  await text.press("End");
+  await text.press("Backspace");
+  await text.press("Backspace");
+  await text.press("Enter");
+  await text.pressSequentially("more: 2");
+  await expect(text.locator(".cm-line", { hasText: "more" })).toHaveText(/^ {2}more: 2$/);
+  await text.press("Control+Home");
+  await text.press("Shift+ArrowDown");
+  await text.pressSequentially("# instead");
+  await expect(text.locator(".cm-line").first()).toContainText("# instead");
+  expect(complaints).toEqual([]);
   await expect(page.getByRole("button", { name: "Save as draft" })).toHaveAttribute("aria-disabled", "true");
 });
 

@@ -1,8 +1,12 @@
-import { type KeyboardEvent, useId, useRef } from "react";
+import type { EditorView } from "@codemirror/view";
+import { lazy, Suspense, useId, useMemo, useRef } from "react";
 import type { Fault } from "~/util/planYaml";
 import { sentenceAbout } from "~/util/words";
+import { Loading } from "../base/Page";
 import { Callout } from "../Callout";
 import classes from "./YamlEditor.module.css";
+
+const YamlArea = lazy(() => import("./YamlArea"));
 
 interface Props {
   text: string;
@@ -12,30 +16,18 @@ interface Props {
   what?: string;
 }
 
-/** Must be the line height of the style sheet. */
-const LINE_PX = 20;
-
-/** YAML with line numbers. All errors are listed below it and marked at their lines; what is only missing is not. */
+/** YAML with line numbers. All errors are listed above it and marked at their lines; what is only missing is not. */
 export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
-  const area = useRef<HTMLTextAreaElement>(null);
-  const gutter = useRef<HTMLDivElement>(null);
+  const area = useRef<EditorView>(null);
   const id = useId();
-  const lines = text.split("\n").length;
-  const shown = faults.filter((f) => !f.missing);
-  const wrong = new Set(shown.map((f) => f.line));
+  const shown = useMemo(() => faults.filter((f) => !f.missing), [faults]);
 
-  const goTo = (line: number) => {
-    const el = area.current;
-    if (!el) return;
-    const from =
-      text
-        .split("\n")
-        .slice(0, line - 1)
-        .join("\n").length + (line > 1 ? 1 : 0);
-    const end = text.indexOf("\n", from);
-    el.focus();
-    el.setSelectionRange(from, end < 0 ? text.length : end);
-    el.scrollTop = Math.max(0, (line - 5) * LINE_PX);
+  const goTo = (number: number) => {
+    const view = area.current;
+    if (!view) return;
+    const line = view.state.doc.line(Math.min(number, view.state.doc.lines));
+    view.dispatch({ selection: { anchor: line.from, head: line.to }, scrollIntoView: true });
+    view.focus();
   };
 
   return (
@@ -61,32 +53,16 @@ export function YamlEditor({ text, faults, onChange, what = "plan" }: Props) {
           </Callout>
         </div>
       ) : null}
-      <div className={classes.editor}>
-        <div className={classes.gutter} ref={gutter} aria-hidden>
-          {Array.from({ length: lines }, (_, i) => (
-            <div key={i} data-fault={wrong.has(i + 1) || undefined}>
-              {i + 1}
-            </div>
-          ))}
-        </div>
-        <textarea
-          ref={area}
-          className={classes.text}
-          aria-label={`${what[0]!.toUpperCase()}${what.slice(1)} in YAML`}
-          aria-invalid={shown.length > 0 || undefined}
-          aria-describedby={shown.length > 0 ? id : undefined}
-          spellCheck={false}
-          autoCapitalize="off"
-          autoComplete="off"
-          wrap="off"
-          value={text}
-          onChange={(e) => onChange(e.currentTarget.value)}
-          onKeyDown={indent}
-          onScroll={(e) => {
-            if (gutter.current) gutter.current.scrollTop = e.currentTarget.scrollTop;
-          }}
+      <Suspense fallback={<Loading rows={8} />}>
+        <YamlArea
+          text={text}
+          faults={shown}
+          onChange={onChange}
+          label={`${what[0]!.toUpperCase()}${what.slice(1)} in YAML`}
+          describedBy={shown.length > 0 ? id : undefined}
+          view={area}
         />
-      </div>
+      </Suspense>
     </div>
   );
 }
@@ -104,16 +80,4 @@ function FaultText({ fault: f }: { fault: Fault }) {
       ) : null}
     </>
   );
-}
-
-/** Enter keeps the indentation. Tab moves the focus, as everywhere. */
-function indent(e: KeyboardEvent<HTMLTextAreaElement>): void {
-  if (e.key !== "Enter" || e.shiftKey || e.nativeEvent.isComposing) return;
-  const el = e.currentTarget;
-  const line = el.value.slice(0, el.selectionStart).split("\n").pop() ?? "";
-  const space = /^\s*/.exec(line)![0] + (/:\s*$/.test(line) ? "  " : "");
-  if (space === "") return;
-  e.preventDefault();
-  // The browser's own command keeps undo working; setting the value would not.
-  document.execCommand("insertText", false, `\n${space}`);
 }
