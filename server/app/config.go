@@ -317,6 +317,9 @@ func Defaults() Config {
 	}
 }
 
+// minPoll is the shortest long poll: with shorter ones a server does little but answer.
+const minPoll = 100 * time.Millisecond
+
 // systemData is the data folder of a server that belongs to the system.
 const systemData = "/var/lib/muster"
 
@@ -419,8 +422,8 @@ func (c Config) Validate() error {
 	if (c.TLS.Certificate == "") != (c.TLS.Key == "") {
 		bad("tls", "certificate and key go together: give both or neither")
 	}
-	if c.Check.Poll < time.Second {
-		bad("checkin.poll", "is %s, want at least 1s", c.Check.Poll)
+	if c.Check.Poll < minPoll {
+		bad("checkin.poll", "is %s, want at least %s", c.Check.Poll, minPoll)
 	}
 	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
 		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)

@@ -40,7 +40,9 @@ const interrupted = 130
 func Run(ctx context.Context, root *cobra.Command) int {
 	root.SetOut(terminal.NewWriter(root.OutOrStdout()))
 	root.SetErr(terminal.NewWriter(root.ErrOrStderr()))
-	err := root.ExecuteContext(ctx)
+	running, done := context.WithCancel(ctx)
+	defer done() // releases what lasts as long as a command
+	err := root.ExecuteContext(running)
 	var (
 		usage *usageError
 		exit  *exitError
@@ -73,7 +75,8 @@ type client struct {
 
 // New returns the root command.
 func New(version string) *cobra.Command {
-	a := &client{version: version}
+	reused := &connections{}
+	a := &client{version: version, server: serverAddress{reused: reused}}
 	root := &cobra.Command{
 		Use:   "muster",
 		Short: "Fleet check-in server with self-upgrading agents",
@@ -89,6 +92,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	a.server.flags(root.PersistentFlags())
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output format: human or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		context.AfterFunc(cmd.Context(), reused.close)
 		if formats := formatsOf(cmd); !slices.Contains(formats, a.output) {
 			return &usageError{fmt.Errorf("--output is %q, want %s", a.output, orWords(formats))}
 		}

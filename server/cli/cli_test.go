@@ -172,7 +172,7 @@ func (o operator) login(s *apptest.Server) {
 }
 
 func quick(o *app.Options) {
-	o.Config.Check.Poll, o.Config.Check.PollJitter = 50*time.Millisecond+time.Second, 0
+	o.Config.Check.Poll, o.Config.Check.PollJitter = 100*time.Millisecond, 0
 }
 
 func TestLogin(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,25 @@ type serverAddress struct {
 	CAPin  string `yaml:"ca_pin,omitempty"`
 	// Why is the operator's reason for a change.
 	Why string `yaml:"-"`
+	// reused has the command's connections; nil makes one for each request.
+	reused *connections
+}
+
+// connections are those of one command, which may send many requests: to wait, it asks every
+// second or two.
+type connections struct {
+	mu   sync.Mutex
+	http *http.Client // nil before the first request
+}
+
+// close ends the connections that no request uses. A program's end does it too; a server in the same
+// process would wait for them.
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.http != nil {
+		c.http.CloseIdleConnections()
+	}
 }
 
 func (t *serverAddress) flags(f *pflag.FlagSet) {
@@ -107,11 +127,19 @@ func firstOf(values ...string) string {
 // requestTimeout bounds a JSON request. Uploads and streams end only with Ctrl-C.
 const requestTimeout = time.Minute
 
-func (t serverAddress) client() (_ *http.Client, err error) {
+func (t serverAddress) client() (c *http.Client, err error) {
 	defer unusable(&err)
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("--url is %q, want https://host:port", t.URL)
+	}
+	if t.reused != nil {
+		t.reused.mu.Lock()
+		defer t.reused.mu.Unlock()
+		if t.reused.http != nil {
+			return t.reused.http, nil
+		}
+		defer func() { t.reused.http = c }()
 	}
 	tr := http.DefaultTransport.(*http.Transport).Clone()
 	if t.CAPin != "" {
