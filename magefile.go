@@ -99,6 +99,20 @@ func Test(ctx context.Context) error {
 	return suite.Test(ctx, root(), os.Stdout)
 }
 
+// Unit runs the quick tests, which start no other programs, in some minutes.
+func Unit(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Unit(ctx, root(), os.Stdout)
+}
+
+// Check formats, lints and tests what has changed since main.
+func Check(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Check(ctx, root(), os.Stdout)
+}
+
 // Lint checks the formatting and runs the linters.
 func Lint(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)

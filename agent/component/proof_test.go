@@ -23,7 +23,6 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/faults/prooffile"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
-	"github.com/muster-fleet/muster/testing/race"
 )
 
 // scenario is an upgrade whose every call is interrupted.
@@ -262,15 +261,6 @@ const (
 	furtherEvery = 10
 )
 
-// slower is by how much less is tried under the race detector, which takes several times as
-// long and looks for something else. The tests run without it as well, see testing/suite.
-var slower = func() int {
-	if race.Enabled {
-		return 60
-	}
-	return 1
-}()
-
 // strides returns one in how many calls, and in how many torn writes at one of them, a fault
 // runs.
 func (f fault) strides() (calls, torn int) {
@@ -278,11 +268,11 @@ func (f fault) strides() (calls, torn int) {
 	case prooffile.Whole():
 		return 1, 1
 	case f == faultTorn:
-		return slower, tornStride
+		return 1, tornStride
 	case f == faultEIO, f == faultFull:
-		return failingStride * slower, 1
+		return failingStride, 1
 	}
-	return slower, 1
+	return 1, 1
 }
 
 // point is a point at which an upgrade is interrupted, just before a call.

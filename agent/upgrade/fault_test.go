@@ -16,7 +16,7 @@ var wanted = Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
 // Each call of an upgrade to the disk fails in turn. The new program does not start
 // either, so every run undoes the upgrade. What cannot be undone at once is undone at
 // the next start.
-func TestFailedDiskCallOfAnUpgradeLeavesTheHostAsItWas(t *testing.T) {
+func TestUpgradeThatFailsAtAnyCallLeavesTheHostAsItWas(t *testing.T) {
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) { failEverywhere(t, place) })
 	}
@@ -81,7 +81,7 @@ func failEverywhere(t *testing.T, place place) {
 
 // The process is killed at each call to the disk. At the next start the host is either
 // as it was or switched with the watcher running.
-func TestCrashDuringAnUpgradeLeavesARunnableHost(t *testing.T) {
+func TestUpgradeKilledAtAnyCallLeavesARunnableHost(t *testing.T) {
 	for _, place := range places {
 		t.Run("on the way "+place.name, func(t *testing.T) { crashEverywhere(t, place, nil) })
 		t.Run("on the way and back "+place.name, func(t *testing.T) { crashEverywhere(t, place, errors.New("exec format error")) })

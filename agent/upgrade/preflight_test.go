@@ -266,7 +266,7 @@ func TestDropSurplusRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
 }
 
 // A rollback survives a crash at any disk call, as an upgrade does.
-func TestCrashDuringARollbackLeavesARunnableHost(t *testing.T) {
+func TestRollbackKilledAtAnyCallLeavesARunnableHost(t *testing.T) {
 	s := newSource(t)
 	for n := 1; ; n++ {
 		h := newHost(t, s, disk.OS{})

@@ -416,7 +416,7 @@ func TestUpgradeEndsARunningStage(t *testing.T) {
 }
 
 // Each call of a stage to the disk fails in turn.
-func TestFailedDiskCallOfAStageLeavesTheHostAsItWas(t *testing.T) {
+func TestStageThatFailsAtAnyCallLeavesTheHostAsItWas(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	for n := 1; ; n++ {
@@ -462,7 +462,7 @@ func (h *testHost) wantStaged(t *testing.T, e *Executor, before map[string]strin
 
 // The process is killed at each call to the disk. At the next start the version is staged, or
 // the host is as before and the stage begins again.
-func TestCrashDuringAStageBeginsItAgain(t *testing.T) {
+func TestStageKilledAtAnyCallBeginsAgain(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	finished := 0

@@ -56,6 +56,11 @@ func TestDoctorFindsWhatKeepsAServerFromStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
+	go func() { // it speaks no TLS
+		for c, err := other.Accept(); err == nil; c, err = other.Accept() {
+			c.Close()
+		}
+	}()
 	write(other.Addr().String(), "127.0.0.1:0", "")
 	if err := os.Remove(filepath.Join(data, "trust", "online.key")); err != nil {
 		t.Fatal(err)

@@ -105,7 +105,7 @@ func TestSecretsAreShownOnATerminal(t *testing.T) {
 func TestFirstStartShowsTheAdminKeyOnATerminal(t *testing.T) {
 	o := newOperator(t)
 	data := t.TempDir()
-	text := o.onTerminal("muster keys create`.\n", "server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	text := o.onTerminal("muster keys create`.", "server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
 	_, rest, _ := strings.Cut(text, "shown only once:\n\n  ")
 	key, _, _ := strings.Cut(rest, "\n")
 	if key == "" || !strings.Contains(text, "/login#key="+key) || !strings.Contains(text, "muster login --url") {

@@ -10,7 +10,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
-	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
 // A command that is interrupted at any write is completed by repeating it, with the
@@ -93,7 +92,7 @@ func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 			if writes < 2 {
 				t.Errorf("it makes only %d writes", writes)
 			}
-			for at := min(rollouttest.Slower, writes); at <= writes; at += rollouttest.Slower {
+			for at := 1; at <= writes; at++ {
 				end, died, _ := run(at)
 				if !died {
 					t.Errorf("it was not killed at write %d", at)

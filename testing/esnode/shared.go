@@ -26,6 +26,7 @@ func Needs(t testing.TB) {
 
 func needs(t testing.TB) tools {
 	t.Helper()
+	require.Time(t, "starts an Elasticsearch")
 	found, err := findTools(t.Context())
 	require.Made(t, err, "`go tool mage setup` installs Java and Maven, or says how to, and fetches Elasticsearch from Maven Central")
 	return found

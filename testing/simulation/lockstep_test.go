@@ -20,7 +20,6 @@ import (
 	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/race"
 )
 
 // errKilled is the error of every write of a coordinator that was killed.
@@ -273,7 +272,7 @@ func (run *lockstepRun) quiet() bool {
 // TestLockstepOfManyHostsNeverRunsMixedVersions is checked after each step of each host.
 func TestLockstepOfManyHostsNeverRunsMixedVersions(t *testing.T) {
 	seeds := 8
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		seeds = 2 // one of which goes on, and one back
 	}
 	for seed := range uint64(seeds) {

@@ -5,20 +5,14 @@ package suite
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-fleet/muster/testing/faults/prooffile"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -58,8 +52,9 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 		{"lint", "lint the code", Lint},
 		{"ui", "check the web UI's types and run its tests", testUI},
 		{"vet", "compile and vet the packages for Windows and macOS", vetOtherSystems},
-		{"go", fmt.Sprintf("test %d packages under the race detector", len(pkgs.raced)), pkgs.testRaced},
-		{"proof", "interrupt upgrades and rollouts at every call, and simulate the large fleet", testWhole},
+		{"raced", fmt.Sprintf("test the %d packages that share memory, under the race detector", len(pkgs.raced)), pkgs.testRaced},
+		{"plain", fmt.Sprintf("test the %d other packages", len(pkgs.plain)), pkgs.testPlain},
+		{"proof", fmt.Sprintf("interrupt what %d packages do at every call, and simulate the large fleet", len(pkgs.interrupted)+1), pkgs.testInterrupted},
 	}, []step{
 		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
 		{"clients", "run Elastic's own client of Kibana's Fleet API", testClients},
@@ -95,79 +90,6 @@ func vetOtherSystems(ctx context.Context, root string, out io.Writer) error {
 	return nil
 }
 
-// packages are all packages with Go code, by how their tests run.
-type packages struct {
-	// raced run under the race detector.
-	raced []string
-	// harness run without it, since it does not see the separate programs that they test,
-	// and slows them down several times.
-	harness []string
-}
-
-const module = "github.com/muster-fleet/muster/"
-
-// longFirst are the packages whose tests take minutes. Go starts packages in the given
-// order, and a long one that starts last would run alone.
-var longFirst = []string{"testing/e2e", "testing/cluster", "testing/esnode", "server/store/elastic", "server/store/sqlite", "server/cli"}
-
-func listPackages(ctx context.Context, root string, out io.Writer) (p packages, err error) {
-	c := exec.CommandContext(ctx, "go", "list", "-tags="+toolchain.Tags, "./...")
-	// Apart from the list, since go reports there what it downloads.
-	c.Dir, c.Stderr = root, out
-	list, err := c.Output()
-	if err != nil {
-		return p, fmt.Errorf("list the packages: %w", err)
-	}
-	rank := func(pkg string) int {
-		if i := slices.Index(longFirst, pkg); i >= 0 {
-			return i
-		}
-		return len(longFirst)
-	}
-	all := strings.Fields(strings.ReplaceAll(string(list), module, ""))
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	for _, pkg := range all {
-		switch {
-		case pkg == proofPackage:
-		case testsPrograms(pkg):
-			p.harness = append(p.harness, "./"+pkg)
-		default:
-			p.raced = append(p.raced, "./"+pkg)
-		}
-	}
-	return p, nil
-}
-
-// proofPackage runs only in testWhole.
-const proofPackage = "testing/faults"
-
-// componentProof is the test of agent/component that interrupts upgrades of components.
-const componentProof = "AtAnyCall"
-
-// testsPrograms reports whether a package's tests are about separate programs: those of this
-// repository, a Docker engine, or systemd in a machine. In packages of testing/ that it does
-// not name, servers and agents run in the tests' own process.
-func testsPrograms(pkg string) bool {
-	if pkg == "agent/runtime/docker" || pkg == "agent/runtime/systemd" {
-		return true
-	}
-	return strings.HasPrefix(pkg, "testing/") && !strings.HasPrefix(pkg, "testing/simulation") && !strings.HasPrefix(pkg, "testing/loadtest")
-}
-
-// uninstrumented are flags that exclude SQLite in Go from the race detector, which would
-// spend most of the time of a store's tests there. SQLite shares no memory with the code
-// around it, which is instrumented.
-var uninstrumented = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
-
-func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "raced", p.raced, append([]string{"-race"}, uninstrumented...)...)
-}
-
-// testHarness runs one package at a time, since the other sequence runs as well.
-func (p packages) testHarness(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "harness", p.harness, "-p=1")
-}
-
 // testClients tests a module of its own.
 func testClients(ctx context.Context, root string, out io.Writer) error {
 	dir := filepath.Join(root, "testing", "kibanaclient")
@@ -200,77 +122,10 @@ func testGitops(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.RunGroup(ctx, out, dir, nil, "go", "test", "-count=1", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
 }
 
-// goTest runs Go tests, prints a line for each package, those that passed only when they were
-// repeated, and then the number of test functions: the number that gotestsum prints includes all
-// subtests.
-//
-// A test that fails runs once more, and the suite names it. The programs' tests have deadlines, which
-// a machine that stood still for a minute misses. What fails for its own reason fails again: a
-// property begins with the case that it has found. After a data race nothing is repeated, nor after
-// more than ten failures, which no pause explains.
-func goTest(ctx context.Context, root string, out io.Writer, name string, packages []string, flags ...string) error {
-	events, repeated := filepath.Join(root, "build", "tests-"+name+".json"), filepath.Join(root, "build", "repeated-"+name+".txt")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(events), 0o755), os.WriteFile(repeated, nil, 0o644)); err != nil {
-		return err // the report of an earlier run is not this one's
-	}
-	command := []string{
-		"go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--jsonfile=" + events,
-		"--rerun-fails=1", "--rerun-fails-run-root-test", "--rerun-fails-abort-on-data-race",
-		"--rerun-fails-report=" + repeated, "--packages=" + strings.Join(packages, " "), "--",
-		"-vet=off", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout, // lint has vetted it
-	}
-	failed := toolchain.RunGroup(ctx, out, root, nil, slices.Concat(command, flags)...)
-	if report, err := os.ReadFile(repeated); err == nil && len(bytes.TrimSpace(report)) > 0 {
-		fmt.Fprintf(out, "Repeated, with the number of failures:\n%s\n", bytes.TrimSpace(report))
-	}
-	if failed != nil {
-		return failed
-	}
-	n, err := countFunctions(events)
-	fmt.Fprintf(out, "%d test functions\n", n)
-	return err
-}
-
-// countFunctions counts the test functions in a file of `go test -json`.
-func countFunctions(file string) (n int, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	for dec := json.NewDecoder(f); ; {
-		var event struct{ Action, Test string }
-		switch err := dec.Decode(&event); {
-		case errors.Is(err, io.EOF):
-			return n, nil
-		case err != nil:
-			return n, fmt.Errorf("%s: %w", file, err)
-		}
-		if event.Action == "run" && !strings.Contains(event.Test, "/") {
-			n++
-		}
-	}
-}
-
-// testWhole runs tests that would take hours under the race detector: upgrades of an agent
-// and of a component interrupted at every call, a rollout whose server is killed at every
-// write, and the large fleet. The other steps run a part of the first three under the
-// detector.
-func testWhole(ctx context.Context, root string, out io.Writer) error {
-	// In parallel, so that one uses the cores while another is built.
-	all, ctx := errgroup.WithContext(ctx)
-	for _, test := range [][]string{
-		{"./" + proofPackage},
-		{"./server/rollout/...", "-run=AtAnyWrite"},
-		{"./agent/component", "-run=" + componentProof},
-		{"./testing/simulation", "-run=TestScripts/large"},
-	} {
-		all.Go(func() error {
-			args := append([]string{"go", "test", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout}, test...)
-			return toolchain.RunGroup(ctx, out, root, nil, args...)
-		})
-	}
-	return all.Wait()
+// testInterrupted runs the tests of [interrupted], which would take hours under the race detector.
+func (p packages) testInterrupted(ctx context.Context, root string, out io.Writer) error {
+	args := append([]string{"go", "test", "-vet=off", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout, "-run=" + interrupted, "./" + proofPackage}, p.interrupted...)
+	return toolchain.RunGroup(ctx, out, root, nil, args...)
 }
 
 // Lint checks the formatting and runs the linters, those of .golangci.yml and of ui/biome.jsonc.
@@ -360,7 +215,7 @@ func loadTest(ctx context.Context, root string, out io.Writer, args ...string) e
 // Proof runs the whole crash proofs, prints their progress, and writes their tables beside
 // their tests.
 func Proof(ctx context.Context, root string, out io.Writer) error {
-	if err := prove(ctx, root, out, "agent/component", "-test.v", "-test.run="+componentProof); err != nil {
+	if err := prove(ctx, root, out, "agent/component", "-test.v", "-test.run="+interrupted); err != nil {
 		return err
 	}
 	return prove(ctx, root, out, proofPackage)

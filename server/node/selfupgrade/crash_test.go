@@ -396,7 +396,7 @@ func TestUpgradeIsUndoneAsAWholeBeforeTheSchemaChanges(t *testing.T) {
 
 // The process that writes is killed before and after each write of the upgrade: of its
 // document, of a server's record, of the backup, of the schema and of a pointer.
-func TestServerIsKilledAtEachWrite(t *testing.T) {
+func TestServerKilledAtAnyWrite(t *testing.T) {
 	for _, c := range []struct{ from, to string }{{"1.0.0", "1.1.0"}, {"1.1.0", "1.0.0"}} {
 		_, _, points := upgraded(t, c.from, c.to, nil, nil)
 		for _, write := range []string{
@@ -425,7 +425,7 @@ func TestServerIsKilledAtEachWrite(t *testing.T) {
 }
 
 // Servers are killed twice: what the first leaves must stand the second as well.
-func TestServersAreKilledAtTwoWrites(t *testing.T) {
+func TestServersKilledAtAnyWriteAndAnother(t *testing.T) {
 	const seed, pairs = 1, 50
 	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // not a secret
 	for _, c := range []struct{ from, to string }{{"1.0.0", "1.1.0"}, {"1.1.0", "1.0.0"}} {

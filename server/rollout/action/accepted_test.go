@@ -15,7 +15,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
-	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/lease"
@@ -186,7 +185,7 @@ func TestAcceptedOrderIsCarriedOutAfterACrashAtAnyWrite(t *testing.T) {
 			if writes < 5 {
 				t.Errorf("it makes only %d writes", writes)
 			}
-			for at := 1; at <= writes; at += rollouttest.Slower {
+			for at := 1; at <= writes; at++ {
 				if end, _ := run(at); end != whole {
 					t.Errorf("killed at write %d it ends as\n%s\nwant\n%s", at, end, whole)
 				}
@@ -425,7 +424,7 @@ func TestOrderOfADeadServerIsTakenOverByAnother(t *testing.T) {
 			}
 			// Of these, no mark says that an agent has its part: it is given the same again.
 			unmarked := kind == "tag" || kind == "unenrol"
-			for at := 2; at < writes; at += rollouttest.Slower { // the last one deletes the lease of an order that is done
+			for at := 2; at < writes; at++ { // the last one deletes the lease of an order that is done
 				end, got, _ := run(at)
 				if end != whole {
 					t.Errorf("killed at write %d it ends as\n%s\nwant\n%s", at, end, whole)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
-	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -59,11 +58,8 @@ func TestGroupKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 			if writes < 20 {
 				t.Fatalf("only %d writes", writes)
 			}
-			for at := rollouttest.Slower; at <= writes; at += rollouttest.Slower {
-				if testing.Short() && at/rollouttest.Slower%3 != 0 {
-					continue
-				}
-				after := at/rollouttest.Slower%2 == 0
+			for at := 1; at <= writes; at++ {
+				after := at%2 == 0
 				t.Run(fmt.Sprint(at), func(t *testing.T) {
 					t.Parallel()
 					if got, _ := liveAndDie(t, at, after, policy); got != want {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/race"
 )
 
 // Noon is on a Tuesday.
@@ -113,13 +112,3 @@ func StoppedBy(kind fleet.StopKind) func(*fleet.Rollout) {
 		r.Stop = &fleet.Stop{Kind: kind, Text: "3 of 6 failed, the plan stops at 3", By: "muster", At: Hour.Add(-time.Minute)}
 	}
 }
-
-// Slower is by how much less is tried under the race detector, which takes several
-// times as long and looks for something else: one write in thirteen. The tests run
-// without it as well, see testing/suite.
-var Slower = func() int {
-	if race.Enabled {
-		return 13
-	}
-	return 1
-}()
