@@ -104,7 +104,7 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 	for _, w := range h.Workloads {
 		message := w.Message
 		if !w.FailedSince.IsZero() {
-			message = "failed for " + elapsed(w.FailedSince, now) + ": " + message
+			message = "for " + elapsed(w.FailedSince, now) + ": " + message
 		}
 		lines = append(lines, line{"component " + w.Name, string(w.State), message})
 	}

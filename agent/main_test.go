@@ -45,6 +45,33 @@ func TestStatusIsNotZeroWithADegradedServerConnection(t *testing.T) {
 	}
 }
 
+func TestStatusSaysWhatHasFailedAndSinceWhen(t *testing.T) {
+	now := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	h := probe.Health{
+		State: probe.Failed, Message: "the agent cannot write its queue",
+		Checks: []probe.Check{
+			{Name: "queue", Problem: "the agent cannot write its queue", Since: now.Add(-time.Minute), AtFault: true},
+			{Name: "runtime docker", Problem: "the agent cannot ask the runtime docker", Since: now.Add(-time.Hour)},
+		},
+		Workloads: []probe.Workload{
+			{Name: "db", State: probe.Healthy},
+			{Name: "web", State: probe.Failed, Message: "it does not run: exit status 4", FailedSince: now.Add(-90 * time.Second)},
+		},
+	}
+	var out strings.Builder
+	if err := printHealth(&out, h, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"check queue: failed  for 1m0s: the agent cannot write its queue\n", "check runtime docker: degraded  for 1h0m0s: the agent cannot ask",
+		"component db: healthy\n", "component web: failed  for 1m30s: it does not run: exit status 4\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the status is\n%s\nwant %q in it", out.String(), want)
+		}
+	}
+}
+
 func TestUpgradeHelpNamesTheWatch(t *testing.T) {
 	if help := upgradeSubcommand().Long; !strings.Contains(help, "ten minutes") {
 		t.Errorf("the help is %q", help)

@@ -33,6 +33,7 @@ func example() Marker {
 		CreatedAt: time.Date(2026, 3, 10, 12, 0, 0, 123456789, time.UTC),
 		Rules:     rules(),
 		Restart:   Restart{Service: "muster-agent"},
+		Before:    Before{Failing: []string{"runtime docker"}, Healthy: map[string]string{"web": "2.4.0"}},
 	}
 }
 
