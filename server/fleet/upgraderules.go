@@ -168,8 +168,11 @@ func (s *Subject) observeReport(d *agentapi.UpgradeDetails, now time.Time) bool 
 	if !reflect.DeepEqual(s.UpgradeDetails, d) {
 		s.UpgradeDetails, changed = d, true
 	}
-	return s.Component == "" && s.Agent.reached(now) || changed
+	return s.reached(now) || changed
 }
+
+// reached ends the upgrade of an agent that runs the version. A component's ends with a report.
+func (s *Subject) reached(now time.Time) bool { return s.Component == "" && s.Agent.reached(now) }
 
 // end ends the upgrade as the agent's details say. They replace those of the server, which may
 // have given it up, or know it by the acknowledgement or the watcher alone.
@@ -275,7 +278,7 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 
 func (s *Subject) observeAck(errText string, now time.Time) bool {
 	if errText == "" {
-		return s.Component == "" && s.Agent.reached(now)
+		return s.reached(now)
 	}
 	s.unpresume(now)
 	switch {

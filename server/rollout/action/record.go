@@ -30,14 +30,16 @@ func recordedAs(a fleet.Action) (verb, what string) {
 		return "agent.tag", "other tags for"
 	case a.Type == agentapi.ActionStage:
 		return "agent.stage", "the staging of " + fleet.What(a.Component(), a.Upgrade().Version) + " on"
-	case a.Upgrade().Rollback && a.Component() != "":
-		return "component.rollback", "the rollback of component " + a.Component() + " to " + a.Upgrade().Version + " of"
-	case a.Upgrade().Rollback:
-		return "agent.rollback", "the rollback to " + a.Upgrade().Version + " of"
-	case a.Component() != "":
-		return "component.upgrade", "the upgrade of component " + a.Component() + " to " + a.Upgrade().Version + " of"
 	case a.Type == agentapi.ActionUpgrade:
-		return "agent.upgrade", "the upgrade to " + a.Upgrade().Version + " of"
+		what, order := "agent", "upgrade"
+		if a.Upgrade().Rollback {
+			order = "rollback"
+		}
+		of := ""
+		if c := a.Component(); c != "" {
+			what, of = "component", " of component "+c
+		}
+		return what + "." + order, "the " + order + of + " to " + a.Upgrade().Version + " of"
 	}
 	return "agent.action", string(a.Type) + " of"
 }

@@ -189,12 +189,12 @@ func checkArtifact(p *fleet.Plan, i int, a fleet.Artifact) error {
 // checkRuntime refuses an agent's artifact for a component, and the reverse.
 func checkRuntime(p *fleet.Plan, i int, r fleet.Runtime) error {
 	at, self := field("artifacts[%d].runtime", i), r == "" || r == fleet.RuntimeSelf
-	switch {
-	case p.Component == "" && self:
+	switch agents := p.Component == ""; {
+	case agents && self:
 		return nil
-	case p.Component == "" && slices.Contains([]fleet.Runtime{fleet.RuntimeProcess, fleet.RuntimeSystemd, fleet.RuntimeDocker}, r):
+	case agents && slices.Contains([]fleet.Runtime{fleet.RuntimeProcess, fleet.RuntimeSystemd, fleet.RuntimeDocker}, r):
 		return ruled(ErrRuntime, at, "is %s, which is that of a component: name the component in component, or leave runtime out to upgrade the agents themselves", r)
-	case p.Component == "":
+	case agents:
 		return fleet.FieldError(at, "is %q, want self; with a component process, systemd or docker", r)
 	case r == "":
 		return fleet.FieldError(at, "is missing: say process, systemd or docker, as the package of %s does", p.Component)

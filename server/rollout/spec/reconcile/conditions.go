@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -64,11 +65,7 @@ func (d *decider) active() *fleet.Rollout {
 // what names the rollout of the status for a sentence.
 func (d *decider) what() string {
 	r := d.st.Rollout
-	name := "the agents"
-	if r.Component != "" {
-		name = r.Component
-	}
-	return fmt.Sprintf("rollout %s of %s to %s", r.ID, name, plan.VersionText(r.Version))
+	return fmt.Sprintf("rollout %s of %s to %s", r.ID, cmp.Or(r.Component, "the agents"), plan.VersionText(r.Version))
 }
 
 func (d *decider) progressing() verdict {
