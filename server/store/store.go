@@ -593,16 +593,7 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 
 // CountHealth is CountStatuses of healths; a health without agents is absent.
 func CountHealth(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Health]int, error) {
-	return countClasses(ctx, agents, filter, fleet.HealthClasses(timeouts, now))
-}
-
-// CountProgress counts the agents that match a filter by the progress of their last upgrade at
-// now. Those without one count as fleet.ProgressNone, and a state without agents is absent.
-func CountProgress(ctx context.Context, agents Agents, filter AgentFilter, now time.Time) (map[fleet.ProgressState]int, error) {
-	return countClasses(ctx, agents, filter, fleet.ProgressClasses(now))
-}
-
-func countClasses[T comparable](ctx context.Context, agents Agents, filter AgentFilter, classes fleet.Classes[T]) (map[T]int, error) {
+	classes := fleet.HealthClasses(timeouts, now)
 	counts, err := CountFirst(ctx, agents, filter, classes.Filters)
 	if err != nil {
 		return nil, err

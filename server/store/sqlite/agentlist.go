@@ -148,17 +148,6 @@ const joinLastSeen = ` JOIN agent_last_seen l ON l.rid = f.rid`
 // ten times as large as the other tables.
 const joinDocument = ` CROSS JOIN agents a ON a.rid = f.rid`
 
-// listQueries returns the query for the page, which takes args, the limit and the offset,
-// and the query for the total, which takes args.
-func listQueries(q store.AgentQuery) (page, total string, args []any, err error) {
-	l, err := newListing(q)
-	if err != nil {
-		return "", "", nil, err
-	}
-	page, total = l.queries()
-	return page, total, l.cond.args, nil
-}
-
 // listing is a store.AgentQuery in SQL.
 type listing struct {
 	cond      condition

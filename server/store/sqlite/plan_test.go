@@ -255,3 +255,14 @@ func TestQueriesOfColumnsReadNoDocument(t *testing.T) {
 		t.Errorf("a query of a policy scans the whole fleet: %q", steps)
 	}
 }
+
+// listQueries returns the query for the page, which takes args, the limit and the offset,
+// and the query for the total, which takes args.
+func listQueries(q store.AgentQuery) (page, total string, args []any, err error) {
+	l, err := newListing(q)
+	if err != nil {
+		return "", "", nil, err
+	}
+	page, total = l.queries()
+	return page, total, l.cond.args, nil
+}

@@ -448,7 +448,8 @@ func testQueries(t *testing.T, cfg Config) {
 		for h, n := range value(store.CountHealth(ctx, s.Agents(), store.AgentFilter{}, queriedTimeouts, queriedAt))(t) {
 			counts[fleet.FieldHealth][string(h)] = n
 		}
-		for p, n := range value(store.CountProgress(ctx, s.Agents(), store.AgentFilter{}, queriedAt))(t) {
+		progress := fleet.ProgressClasses(queriedAt)
+		for p, n := range progress.ByValue(value(store.CountFirst(ctx, s.Agents(), store.AgentFilter{}, progress.Filters))(t)) {
 			counts[fleet.FieldProgress][string(p)] = n
 		}
 		for name, of := range of {
