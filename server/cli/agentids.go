@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -120,26 +122,23 @@ func candidates(agents []adminapi.Agent) string {
 }
 
 // resolveAgents replaces the host names of agents in a plan, by flags or in its file, with agent ids.
-func (a *client) resolveAgents(ctx context.Context, file *planFile, flags planFlags) error {
+func (a *client) resolveAgents(cmd *cobra.Command, file *planFile) error {
 	for _, list := range []struct {
 		flag, field string
-		given       []string
 		agents      *[]string
 	}{
-		{"--agents", "plan.select.agents", flags.agents, &file.plan.Select.Agents},
-		{"--exclude-agents", "plan.select.exclude_agents", flags.excludeAgents, &file.plan.Select.ExcludeAgents},
+		{"agents", "plan.select.agents", &file.plan.Select.Agents},
+		{"exclude-agents", "plan.select.exclude_agents", &file.plan.Select.ExcludeAgents},
 	} {
-		if len(*list.agents) == 0 {
-			continue
-		}
-		ids, err := a.agentIDs(ctx, *list.agents)
+		ids, err := a.agentIDs(cmd.Context(), *list.agents)
 		switch {
-		case err != nil && len(list.given) > 0:
-			return fmt.Errorf("%s: %w", list.flag, err)
+		case err != nil && cmd.Flags().Changed(list.flag):
+			return fmt.Errorf("--%s: %w", list.flag, err)
 		case err != nil:
 			return fmt.Errorf("%s: %w", list.field, err)
+		case len(ids) > 0:
+			*list.agents = ids
 		}
-		*list.agents = ids
 	}
 	return nil
 }

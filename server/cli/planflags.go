@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -17,111 +16,165 @@ import (
 // planFlags are the flags that describe a plan. They override the plan file, if there is
 // one.
 type planFlags struct {
-	file           string
-	name, about    string
-	component      string
-	version        string
-	source         string
-	profile        string
-	upgradeID      string
-	policies       []string
-	agents         []string
-	excludeAgents  []string
-	labels         []string
-	exclude        []string
-	kuery          string
-	all            bool
-	force          bool
-	strategy       string
-	batchSize      int
-	batchPercent   float64
-	canary         string
-	canaryPick     string
-	canaryOver     []string
-	canaryApproval bool
-	rings          []int
-	ringBy         string
-	forceRings     bool
-	maxParallel    int
-	per            []string
-	maxFailures    int
-	maxFailurePct  float64
-	retries        int
-	healthWait     time.Duration
-	soak           time.Duration
-	pauseOnSuccess bool
-	emergency      bool
-	join           bool
-	stageAhead     bool
-	stateRisk      bool
-	forceContinue  bool
-	skipValidation bool
-	deadline       string
-	away           string
-	patience       time.Duration
+	file     string
+	settings []setting
+}
+
+// setting is a flag that sets something in a plan.
+type setting struct {
+	flag string
+	set  func(*fleet.Plan) error
+}
+
+// sets adds a flag, by a method of a pflag.FlagSet for its type, whose value goes into a plan.
+func sets[T any](p *planFlags, add func(name string, value T, usage string) *T, name, usage string, set func(plan *fleet.Plan, v T)) {
+	parses(p, add, name, usage, func(plan *fleet.Plan, v T) error { set(plan, v); return nil })
+}
+
+// parses is sets for a value that may be wrong.
+func parses[T any](p *planFlags, add func(name string, value T, usage string) *T, name, usage string, set func(plan *fleet.Plan, v T) error) {
+	var zero T
+	v := add(name, zero, usage)
+	p.settings = append(p.settings, setting{name, func(plan *fleet.Plan) error { return set(plan, *v) }})
 }
 
 func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&p.file, "file", "f", "", "plan file (YAML), - for standard input; flags override it")
-	f.StringVar(&p.name, "name", "", "name of the rollout (default: made from the version)")
-	f.StringVar(&p.about, "description", "", "description of the rollout")
-	f.StringVar(&p.component, "component", "", "upgrade this component, and install it where no version of it is (default: the agents themselves)")
-	f.StringVar(&p.version, "version", "", "version to upgrade to")
-	f.StringVar(&p.source, "source-version", "", "select only agents that run this version")
-	f.StringVar(&p.profile, "profile", "", "profile of the upgrade manifest, with --upgrade-id")
-	f.StringVar(&p.upgradeID, "upgrade-id", "", "upgrade manifest that names version, artifacts and migration, with --profile")
-	f.StringSliceVar(&p.policies, "policy", nil, "select agents with these policies")
-	f.StringSliceVar(&p.agents, "agents", nil, "select these agents, by id or host name")
-	f.StringSliceVar(&p.excludeAgents, "exclude-agents", nil, "exclude these agents, by id or host name")
-	f.StringArrayVar(&p.labels, "label", nil, "select agents with this label, such as site=fra; repeat it for more values of a label, or for more labels")
-	f.StringArrayVar(&p.exclude, "exclude", nil, "exclude agents with this label, such as site=fra")
-	f.StringVar(&p.kuery, "kuery", "", "select agents that match this KQL query")
-	f.BoolVar(&p.all, "all", false, "select all agents")
-	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down (hosts go back only to the version they keep, or that muster package allow-downgrade allows)")
-	f.StringVar(&p.strategy, "strategy", "", plan.KindList()+" (default: the one that other flags imply, else rolling)")
-	f.IntVar(&p.batchSize, "batch-size", 0, "number of agents in a batch")
-	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default: the server's, usually 10)")
-	f.StringVar(&p.canary, "canary", "", "number or share of agents to upgrade and watch first, such as 5 or 2%")
-	f.StringVar(&p.canaryPick, "canary-pick", "", "how to pick canaries: random, or stratified to cover the fleet's variety")
-	f.StringSliceVar(&p.canaryOver, "canary-over", nil, "labels whose combinations stratified covers (default os,arch,version)")
-	f.BoolVar(&p.canaryApproval, "canary-approval", false, "after the canaries wait for muster rollouts approve")
-	f.IntSliceVar(&p.rings, "rings", nil, "upgrade only these rings, such as 0,1")
-	f.StringVar(&p.ringBy, "ring-by", "", "label whose value is the ring (default ring)")
-	f.BoolVar(&p.forceRings, "force-rings", false, "upgrade a ring although lower rings do not run the version")
+	sets(p, f.String, "name", "name of the rollout (default: made from the version)", func(to *fleet.Plan, v string) { to.Name = v })
+	sets(p, f.String, "description", "description of the rollout", func(to *fleet.Plan, v string) { to.Description = v })
+	sets(p, f.String, "component", "upgrade this component, and install it where no version of it is (default: the agents themselves)", func(to *fleet.Plan, v string) { to.Component = v })
+	sets(p, f.String, "version", "version to upgrade to", func(to *fleet.Plan, v string) { to.Version = v })
+	sets(p, f.String, "source-version", "select only agents that run this version", func(to *fleet.Plan, v string) { to.SourceVersion = v })
+	sets(p, f.String, "profile", "profile of the upgrade manifest, with --upgrade-id", func(to *fleet.Plan, v string) { to.Profile = v })
+	sets(p, f.String, "upgrade-id", "upgrade manifest that names version, artifacts and migration, with --profile", func(to *fleet.Plan, v string) { to.UpgradeID = v })
+	p.registerSelection(f)
+	sets(p, f.Bool, "force", "also move agents that run a later version down (hosts go back only to the version they keep, or that muster package allow-downgrade allows)", func(to *fleet.Plan, v bool) { to.Force = v })
+	p.registerStrategy(f)
 	p.registerRules(f)
-	f.BoolVar(&p.stateRisk, "acknowledge-state-risk", false, "accept that a breaking migration may leave state which cannot be rolled back")
-	f.BoolVar(&p.forceContinue, "force-continue", false, "with all_at_once: never stop because of failures")
-	f.BoolVar(&p.skipValidation, "skip-validation", false, "with all_at_once: count an agent as done once it runs the version, without watching its health")
-	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
-	f.BoolVar(&p.stageAhead, "stage-ahead", false, "have all targets load the version before the first is upgraded")
-	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
-	f.StringVar(&p.away, "away", "", "with lockstep: refuse to begin while targets are offline (default), or exclude them")
-	f.DurationVar(&p.patience, "patience", 0, "with lockstep: how long each phase may take (default 10m)")
+	sets(p, f.Bool, "acknowledge-state-risk", "accept that a breaking migration may leave state which cannot be rolled back", func(to *fleet.Plan, v bool) { to.Migration.AcknowledgeStateRisk = v })
+	sets(p, f.Bool, "join", "also upgrade agents that match only after the start", func(to *fleet.Plan, v bool) {
+		to.LateJoiners = fleet.LateIgnore
+		set(v, &to.LateJoiners, fleet.LateJoin)
+	})
+	sets(p, f.Bool, "stage-ahead", "have all targets load the version before the first is upgraded", func(to *fleet.Plan, v bool) {
+		to.Stage = ""
+		set(v, &to.Stage, fleet.StageAhead)
+	})
+}
+
+func (p *planFlags) registerSelection(f *pflag.FlagSet) {
+	sets(p, f.StringSlice, "policy", "select agents with these policies", func(to *fleet.Plan, v []string) { to.Select.Policies = v })
+	sets(p, f.StringSlice, "agents", "select these agents, by id or host name", func(to *fleet.Plan, v []string) { to.Select.Agents = v })
+	sets(p, f.StringSlice, "exclude-agents", "exclude these agents, by id or host name", func(to *fleet.Plan, v []string) { to.Select.ExcludeAgents = v })
+	parses(p, f.StringArray, "label", "select agents with this label, such as site=fra; repeat it for more values of a label, or for more labels", func(to *fleet.Plan, v []string) (err error) {
+		to.Select.Labels, err = parseLabels("label", v)
+		return err
+	})
+	parses(p, f.StringArray, "exclude", "exclude agents with this label, such as site=fra", func(to *fleet.Plan, v []string) (err error) {
+		to.Select.Exclude, err = parseLabels("exclude", v)
+		return err
+	})
+	sets(p, f.String, "kuery", "select agents that match this KQL query", func(to *fleet.Plan, v string) { to.Select.Kuery = v })
+	sets(p, f.Bool, "all", "select all agents", func(to *fleet.Plan, v bool) { to.Select.All = v })
+}
+
+func parseLabels(flag string, words []string) (map[string][]string, error) {
+	labels := map[string][]string{}
+	for _, one := range words {
+		name, value, ok := strings.Cut(one, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--%s is %q, want a label and its value such as site=fra", flag, one)
+		}
+		labels[name] = append(labels[name], value)
+	}
+	return labels, nil
+}
+
+func (p *planFlags) registerStrategy(f *pflag.FlagSet) {
+	sets(p, f.String, "strategy", plan.KindList()+" (default: the one that other flags imply, else rolling)", func(to *fleet.Plan, v string) { to.Strategy.Kind = fleet.StrategyKind(v) })
+	// The two sizes of a batch exclude each other: the one that is given drops that of the file.
+	sets(p, f.Int, "batch-size", "number of agents in a batch", func(to *fleet.Plan, v int) {
+		to.Strategy.BatchSize = v
+		set(!f.Changed("batch-percent"), &to.Strategy.BatchPercent, 0)
+	})
+	sets(p, f.Float64, "batch-percent", "size of a batch as a percentage of all agents of the rollout (default: the server's, usually 10)", func(to *fleet.Plan, v float64) {
+		to.Strategy.BatchPercent = v
+		set(!f.Changed("batch-size"), &to.Strategy.BatchSize, 0)
+	})
+	parses(p, f.String, "canary", "number or share of agents to upgrade and watch first, such as 5 or 2%", func(to *fleet.Plan, v string) error {
+		text, percent := strings.CutSuffix(v, "%")
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || n <= 0 || !percent && n != float64(int(n)) {
+			return fmt.Errorf("--canary is %q, want how many such as 5, or a share such as 2%%", v)
+		}
+		rule := canaryOf(to)
+		rule.Size, rule.Percent = 0, 0
+		set(percent, &rule.Percent, n)
+		set(!percent, &rule.Size, int(n))
+		return nil
+	})
+	sets(p, f.String, "canary-pick", "how to pick canaries: random, or stratified to cover the fleet's variety", func(to *fleet.Plan, v string) { canaryOf(to).Pick = fleet.CanaryPick(v) })
+	sets(p, f.StringSlice, "canary-over", "labels whose combinations stratified covers (default os,arch,version)", func(to *fleet.Plan, v []string) { canaryOf(to).Over = v })
+	sets(p, f.Bool, "canary-approval", "after the canaries wait for muster rollouts approve", func(to *fleet.Plan, v bool) { canaryOf(to).Approval = v })
+	sets(p, f.IntSlice, "rings", "upgrade only these rings, such as 0,1", func(to *fleet.Plan, v []int) { ringsOf(to).Only = v })
+	sets(p, f.String, "ring-by", "label whose value is the ring (default ring)", func(to *fleet.Plan, v string) { ringsOf(to).By = v })
+	sets(p, f.Bool, "force-rings", "upgrade a ring although lower rings do not run the version", func(to *fleet.Plan, v bool) { ringsOf(to).Force = v })
+	sets(p, f.Bool, "force-continue", "with all_at_once: never stop because of failures", func(to *fleet.Plan, v bool) { to.Strategy.ForceContinue = v })
+	sets(p, f.Bool, "skip-validation", "with all_at_once: count an agent as done once it runs the version, without watching its health", func(to *fleet.Plan, v bool) { to.Strategy.SkipValidation = v })
+	parses(p, f.String, "deadline", "with all_at_once: offer nothing after this time", func(to *fleet.Plan, v string) error {
+		t, err := parseTime(v, time.Now())
+		if err != nil {
+			return fmt.Errorf("--deadline %w", err)
+		}
+		to.Strategy.Deadline = &t
+		return nil
+	})
+	sets(p, f.String, "away", "with lockstep: refuse to begin while targets are offline (default), or exclude them", func(to *fleet.Plan, v string) { to.Strategy.Away = fleet.AwayMode(v) })
+	sets(p, f.Duration, "patience", "with lockstep: how long each phase may take (default 10m)", func(to *fleet.Plan, v time.Duration) { to.Strategy.Patience = fleet.Duration(v) })
+}
+
+func canaryOf(p *fleet.Plan) *fleet.CanaryRule {
+	set(p.Strategy.Canary == nil, &p.Strategy.Canary, &fleet.CanaryRule{})
+	return p.Strategy.Canary
+}
+
+func ringsOf(p *fleet.Plan) *fleet.RingRule {
+	set(p.Strategy.Rings == nil, &p.Strategy.Rings, &fleet.RingRule{})
+	return p.Strategy.Rings
 }
 
 // registerRules registers the flags of what may change while a rollout is under way.
 func (p *planFlags) registerRules(f *pflag.FlagSet) {
-	f.IntVar(&p.maxParallel, "max-parallel", 0, "maximum number of agents upgrading at one time (default: the server's, usually 500)")
-	f.StringArrayVar(&p.per, "max-per", nil, "maximum number for each value of a label, such as site=5")
-	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default: the server's, usually 3)")
-	f.Float64Var(&p.maxFailurePct, "max-failure-percent", 0, "pause above this percentage of failures")
-	f.IntVar(&p.retries, "retries", 0, "how often to retry an agent whose upgrade failed without harm")
-	f.DurationVar(&p.healthWait, "health-wait", 0, "how long an upgraded agent must stay healthy (default: the server's, usually 10m)")
-	f.DurationVar(&p.soak, "soak", 0, "time to wait between batches")
-	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
-	f.BoolVar(&p.emergency, "emergency", false, "skip soak, windows, freezes and the canaries' observation")
+	sets(p, f.Int, "max-parallel", "maximum number of agents upgrading at one time (default: the server's, usually 500)", func(to *fleet.Plan, v int) { to.Limits.MaxParallel = v })
+	parses(p, f.StringArray, "max-per", "maximum number for each value of a label, such as site=5", func(to *fleet.Plan, v []string) error {
+		to.Limits.Per = nil
+		for _, one := range v {
+			label, text, _ := strings.Cut(one, "=")
+			n, err := strconv.Atoi(text)
+			if err != nil || label == "" {
+				return fmt.Errorf("--max-per is %q, want a label and a number such as site=5", one)
+			}
+			to.Limits.Per = append(to.Limits.Per, fleet.LabelLimit{Label: label, Max: n})
+		}
+		return nil
+	})
+	sets(p, f.Int, "max-failures", "pause at this many failures (default: the server's, usually 3)", func(to *fleet.Plan, v int) { to.Failure.Count = &v })
+	sets(p, f.Float64, "max-failure-percent", "pause above this percentage of failures", func(to *fleet.Plan, v float64) { to.Failure.Percent = &v })
+	sets(p, f.Int, "retries", "how often to retry an agent whose upgrade failed without harm", func(to *fleet.Plan, v int) { to.Failure.Retries = v })
+	sets(p, f.Duration, "health-wait", "how long an upgraded agent must stay healthy (default: the server's, usually 10m)", func(to *fleet.Plan, v time.Duration) { to.Health.Wait = fleet.Duration(v) })
+	sets(p, f.Duration, "soak", "time to wait between batches", func(to *fleet.Plan, v time.Duration) { to.Pace.Soak = fleet.Duration(v) })
+	sets(p, f.Bool, "pause-on-success", "pause after each batch", func(to *fleet.Plan, v bool) { to.Pace.PauseOnSuccess = v })
+	sets(p, f.Bool, "emergency", "skip soak, windows, freezes and the canaries' observation", func(to *fleet.Plan, v bool) { to.Pace.Emergency = v })
 }
 
 // given returns the name of a flag of a plan that is given; empty: none is.
-func (p *planFlags) given(f *pflag.FlagSet) (name string) {
-	var own pflag.FlagSet
-	new(planFlags).register(&own)
-	own.VisitAll(func(of *pflag.Flag) {
-		if f.Changed(of.Name) && name == "" {
-			name = of.Name
+func (p *planFlags) given(f *pflag.FlagSet) string {
+	for _, s := range append(p.settings, setting{flag: "file"}) {
+		if f.Changed(s.flag) {
+			return s.flag
 		}
-	})
-	return name
+	}
+	return ""
 }
 
 // plan returns the plan of the file, if there is one, changed by the flags.
@@ -133,7 +186,7 @@ func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 			return f, err
 		}
 	}
-	if err := p.override(cmd.Flags().Changed, &f.plan); err != nil {
+	if err := p.override(cmd.Flags(), &f.plan); err != nil {
 		return f, &usageError{err}
 	}
 	if f.plan.Name == "" && f.plan.Version != "" {
@@ -145,158 +198,26 @@ func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 	return f, nil
 }
 
-// checkZeros refuses flags that are given as zero where a plan without the value has a default,
-// as everything that decodes plans does; see package strict.
-func (p *planFlags) checkZeros(given func(string) bool) error {
-	for _, f := range []struct {
-		name string
-		v    any
-	}{
-		{"batch-size", p.batchSize}, {"batch-percent", p.batchPercent}, {"max-parallel", p.maxParallel}, {"health-wait", p.healthWait}, {"patience", p.patience},
-	} {
-		if given(f.name) && reflect.ValueOf(f.v).IsZero() {
-			return fmt.Errorf("--%s is %v, want more than that: leave it out for the default", f.name, f.v)
+// override sets in a plan what the given flags say. Flags for canaries, rings and lockstep imply their
+// strategy, unless the file or --strategy names one.
+func (p *planFlags) override(f *pflag.FlagSet, to *fleet.Plan) error {
+	// A plan without these values has defaults, so that their zero is refused as everything that decodes
+	// plans does; see package strict.
+	for _, name := range []string{"batch-size", "batch-percent", "max-parallel", "health-wait", "patience"} {
+		if flag := f.Lookup(name); flag != nil && flag.Changed && flag.Value.String() == flag.DefValue {
+			return fmt.Errorf("--%s is %v, want more than that: leave it out for the default", name, flag.Value)
 		}
 	}
-	return nil
-}
-
-func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
-	if err := p.checkZeros(given); err != nil {
-		return err
-	}
-	set(given("name"), &plan.Name, p.name)
-	set(given("description"), &plan.Description, p.about)
-	set(given("component"), &plan.Component, p.component)
-	set(given("version"), &plan.Version, p.version)
-	set(given("source-version"), &plan.SourceVersion, p.source)
-	set(given("profile"), &plan.Profile, p.profile)
-	set(given("upgrade-id"), &plan.UpgradeID, p.upgradeID)
-	set(given("force"), &plan.Force, p.force)
-	set(given("acknowledge-state-risk"), &plan.Migration.AcknowledgeStateRisk, p.stateRisk)
-	set(given("force-continue"), &plan.Strategy.ForceContinue, p.forceContinue)
-	set(given("skip-validation"), &plan.Strategy.SkipValidation, p.skipValidation)
-	if given("join") {
-		plan.LateJoiners = fleet.LateIgnore
-		set(p.join, &plan.LateJoiners, fleet.LateJoin)
-	}
-	if given("stage-ahead") {
-		plan.Stage = ""
-		set(p.stageAhead, &plan.Stage, fleet.StageAhead)
-	}
-	if err := p.setSelection(given, &plan.Select); err != nil {
-		return err
-	}
-	if err := p.setStrategy(given, &plan.Strategy); err != nil {
-		return err
-	}
-	set(given("max-parallel"), &plan.Limits.MaxParallel, p.maxParallel)
-	if given("max-per") {
-		plan.Limits.Per = nil
-	}
-	for _, one := range p.per {
-		label, text, _ := strings.Cut(one, "=")
-		n, err := strconv.Atoi(text)
-		if err != nil || label == "" {
-			return fmt.Errorf("--max-per is %q, want a label and a number such as site=5", one)
-		}
-		plan.Limits.Per = append(plan.Limits.Per, fleet.LabelLimit{Label: label, Max: n})
-	}
-	if given("max-failures") {
-		plan.Failure.Count = &p.maxFailures
-	}
-	if given("max-failure-percent") {
-		plan.Failure.Percent = &p.maxFailurePct
-	}
-	set(given("retries"), &plan.Failure.Retries, p.retries)
-	set(given("health-wait"), &plan.Health.Wait, fleet.Duration(p.healthWait))
-	set(given("soak"), &plan.Pace.Soak, fleet.Duration(p.soak))
-	set(given("pause-on-success"), &plan.Pace.PauseOnSuccess, p.pauseOnSuccess)
-	set(given("emergency"), &plan.Pace.Emergency, p.emergency)
-	return nil
-}
-
-func set[T any](given bool, field *T, v T) {
-	if given {
-		*field = v
-	}
-}
-
-func (p *planFlags) setSelection(given func(string) bool, s *fleet.Selector) error {
-	set(given("all"), &s.All, p.all)
-	set(given("agents"), &s.Agents, p.agents)
-	set(given("kuery"), &s.Kuery, p.kuery)
-	set(given("policy"), &s.Policies, p.policies)
-	set(given("exclude-agents"), &s.ExcludeAgents, p.excludeAgents)
-	for flag, row := range map[string]struct {
-		words []string
-		field *map[string][]string
-	}{"label": {p.labels, &s.Labels}, "exclude": {p.exclude, &s.Exclude}} {
-		if !given(flag) {
-			continue
-		}
-		*row.field = map[string][]string{}
-		for _, one := range row.words {
-			name, value, ok := strings.Cut(one, "=")
-			if !ok || name == "" {
-				return fmt.Errorf("--%s is %q, want a label and its value such as site=fra", flag, one)
+	for _, s := range p.settings {
+		if f.Changed(s.flag) {
+			if err := s.set(to); err != nil {
+				return err
 			}
-			(*row.field)[name] = append((*row.field)[name], value)
 		}
 	}
-	return nil
-}
-
-// setStrategy sets the strategy. Flags for canaries, rings and lockstep imply theirs, unless the
-// file or --strategy names one.
-func (p *planFlags) setStrategy(given func(string) bool, s *fleet.Strategy) error {
-	set(given("strategy"), &s.Kind, fleet.StrategyKind(p.strategy))
-	set(given("batch-size"), &s.BatchSize, p.batchSize)
-	set(given("batch-percent"), &s.BatchPercent, p.batchPercent)
-	if given("batch-size") != given("batch-percent") { // they exclude each other: drop the one of the file
-		set(given("batch-size"), &s.BatchPercent, 0)
-		set(given("batch-percent"), &s.BatchSize, 0)
-	}
-	if given("deadline") {
-		t, err := parseTime(p.deadline, time.Now())
-		if err != nil {
-			return fmt.Errorf("--deadline %w", err)
-		}
-		s.Deadline = &t
-	}
-	set(given("away"), &s.Away, fleet.AwayMode(p.away))
-	set(given("patience"), &s.Patience, fleet.Duration(p.patience))
-	canaries := given("canary") || given("canary-pick") || given("canary-over") || given("canary-approval")
-	if canaries && s.Canary == nil {
-		s.Canary = &fleet.CanaryRule{}
-	}
-	if given("canary") {
-		s.Canary.Size, s.Canary.Percent = 0, 0
-		text, percent := strings.CutSuffix(p.canary, "%")
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || n <= 0 || !percent && n != float64(int(n)) {
-			return fmt.Errorf("--canary is %q, want how many such as 5, or a share such as 2%%", p.canary)
-		}
-		set(percent, &s.Canary.Percent, n)
-		set(!percent, &s.Canary.Size, int(n))
-	}
-	if canaries {
-		set(given("canary-pick"), &s.Canary.Pick, fleet.CanaryPick(p.canaryPick))
-		set(given("canary-over"), &s.Canary.Over, p.canaryOver)
-		set(given("canary-approval"), &s.Canary.Approval, p.canaryApproval)
-	}
-	rings := given("rings") || given("ring-by") || given("force-rings")
-	if rings && s.Rings == nil {
-		s.Rings = &fleet.RingRule{}
-	}
-	if rings {
-		set(given("rings"), &s.Rings.Only, p.rings)
-		set(given("ring-by"), &s.Rings.By, p.ringBy)
-		set(given("force-rings"), &s.Rings.Force, p.forceRings)
-	}
-	switch {
+	switch s := &to.Strategy; {
 	case s.Kind != "":
-	case given("away") || given("patience"):
+	case f.Changed("away") || f.Changed("patience"):
 		s.Kind = fleet.LockstepStrategy
 	case s.Rings != nil:
 		s.Kind = fleet.Rings
@@ -306,6 +227,12 @@ func (p *planFlags) setStrategy(given func(string) bool, s *fleet.Strategy) erro
 		s.Kind = fleet.Rolling
 	}
 	return nil
+}
+
+func set[T any](given bool, field *T, v T) {
+	if given {
+		*field = v
+	}
 }
 
 // parseTime parses a time: a date with or without a time of day, a time of today, or a

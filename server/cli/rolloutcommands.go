@@ -127,7 +127,7 @@ flight. A paused rollout stays paused.`,
 			return req, err
 		}
 		p := is.Item.Plan
-		if err := flags.override(given, &p); err != nil {
+		if err := flags.override(cmd.Flags(), &p); err != nil {
 			return req, &usageError{err}
 		}
 		set(limits, &req.Limits, &p.Limits)

@@ -70,7 +70,7 @@ version failed before are included. While a rollout is active,
 				if file, err = flags.plan(cmd); err != nil {
 					return err
 				}
-				if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
+				if err := a.resolveAgents(cmd, &file); err != nil {
 					return err
 				}
 				req.Plan = &file.plan
@@ -157,7 +157,7 @@ hosts once. Files of which the server does not know what a host has are shown as
 			if err != nil {
 				return err
 			}
-			if err := a.resolveAgents(cmd.Context(), &file, flags); err != nil {
+			if err := a.resolveAgents(cmd, &file); err != nil {
 				return err
 			}
 			got, err := call(cmd.Context(), a, adminapi.Operation[createRequest, adminapi.RolloutPreviewItem]{Call: adminapi.DryRunRollout.Call}, createRequest{Plan: &file.plan})
