@@ -58,9 +58,8 @@ runtime docker no files.`,
 
   muster package build --version 2.4.0 --component component.yaml \
     --file bin/web=bin/web --file web.service=web.service --file conf/web.conf=web.conf`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE:         func(cmd *cobra.Command, _ []string) error { return runBuild(cmd, o) },
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBuild(cmd, o) },
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.files, "file", nil, "file to put into the package, as NAME=PATH; repeatable")

@@ -30,11 +30,10 @@ const exampleCommand = "muster package example"
 
 func newExample() *cobra.Command {
 	return &cobra.Command{
-		Use:          "example",
-		Short:        "Print the description of a component with every key explained",
-		Example:      "  " + exampleCommand + " > component.yaml",
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
+		Use:     "example",
+		Short:   "Print the description of a component with every key explained",
+		Example: "  " + exampleCommand + " > component.yaml",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), exampleComponent)
 			return err

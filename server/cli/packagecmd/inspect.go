@@ -19,30 +19,21 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
+	return reporting(&cobra.Command{
 		Use:   "inspect ARCHIVE",
 		Short: "Show the contents of a package, or why hosts would refuse it",
 		Long: `Read and check a whole package as a host does before unpacking it. Whether the publishers
 have signed it is not checked.`,
 		Example: `  muster package inspect muster-agent-1.1.0-linux-amd64.tar.gz
   muster package inspect -o json muster-agent-1.1.0-linux-amd64.tar.gz`,
-		Args:         oneArchive,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := inspect(cmd.Context(), cmd.ErrOrStderr(), args[0])
-			if err != nil {
-				return err
-			}
-			r := newInspectReport(args[0], c)
-			if output == outputJSON {
-				return writeJSON(cmd.OutOrStdout(), r)
-			}
-			return r.writeHuman(cmd.OutOrStdout())
-		},
-	}
-	addOutputFlag(cmd, &output)
-	return cmd
+		Args: oneArchive,
+	}, func(cmd *cobra.Command, args []string) (inspectReport, error) {
+		c, err := inspect(cmd.Context(), cmd.ErrOrStderr(), args[0])
+		if err != nil {
+			return inspectReport{}, err
+		}
+		return newInspectReport(args[0], c), nil
+	}, inspectReport.human)
 }
 
 func inspect(ctx context.Context, stderr io.Writer, archive string) (*install.Contents, error) {
@@ -94,7 +85,7 @@ func newInspectReport(archive string, c *install.Contents) inspectReport {
 	return r
 }
 
-func (r inspectReport) writeHuman(w io.Writer) error {
+func (r inspectReport) human(w io.Writer) {
 	platform := "any"
 	if r.OS != "" {
 		platform = r.OS + "/" + cmp.Or(r.Arch, "any")
@@ -129,7 +120,7 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	for _, f := range r.Files {
 		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.Mode, SizeText(f.Size), f.Name)
 	}
-	return tw.Flush()
+	tw.Flush()
 }
 
 func writeJSON(w io.Writer, v any) error {

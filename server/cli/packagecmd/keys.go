@@ -39,7 +39,6 @@ type roleKeys struct {
 
 func newKeysInit(remote Remote) *cobra.Command {
 	var o initOptions
-	var output string
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Generate the first keys and the first root file",
@@ -54,12 +53,6 @@ releases: then one lost or stolen root key does no harm.`,
 		Example: `  muster package keys init --dir release
   muster package keys init --dir release --root-keys 3 --root-threshold 2 --targets-keys 2 --targets-threshold 1
   muster package keys init --dir release --root-pub ann.pub --root-pub bob.pub --root-keys 0 --online-key server.pub`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := o.run(cmd, remote)
-			return show(cmd, output, r, r.human, err)
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "dir", ".", "folder to write the keys and the root to")
@@ -73,8 +66,7 @@ releases: then one lost or stolen root key does no harm.`,
 	f.BoolVar(&o.noPassword, "no-password", false, "do not encrypt the private keys; for tests and demos")
 	o.password.addFlag(cmd)
 	_ = cmd.MarkFlagDirname("dir")
-	addOutputFlag(cmd, &output)
-	return cmd
+	return reporting(cmd, func(cmd *cobra.Command, _ []string) (initReport, error) { return o.run(cmd, remote) }, initReport.human)
 }
 
 // initReport is the output of init. Scripts depend on its JSON keys.
@@ -134,10 +126,8 @@ func (o initOptions) run(cmd *cobra.Command, remote Remote) (initReport, error) 
 	if err != nil {
 		return initReport{}, err
 	}
-	for _, k := range root.private {
-		if file, err = tuf.Sign(file, nil, k); err != nil {
-			return initReport{}, err
-		}
+	if file, err = signWith(file, nil, root.private); err != nil {
+		return initReport{}, err
 	}
 	progress, err := tuf.Signatures(file, nil)
 	if err != nil {
@@ -233,9 +223,8 @@ func newKeysGenerate() *cobra.Command {
 		Short: "Generate one key for root or targets",
 		Long: `Write a private key, encrypted with a password, and beside it the public key with the
 extension .pub, which init and rotate accept. Only its owner ever has the private key.`,
-		Example:      `  muster package keys generate --key ann.key --name ann`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
+		Example: `  muster package keys generate --key ann.key --name ann`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keyFile == "" {
 				return hinted(errors.New("--key is missing"), "muster package keys generate --key ann.key --name ann")

@@ -23,7 +23,6 @@ type mirrorOptions struct {
 
 func newKeysMirror(remote Remote) *cobra.Command {
 	var o mirrorOptions
-	var output string
 	cmd := &cobra.Command{
 		Use:   "mirror --out DIR",
 		Short: "Copy the signed metadata into a folder, for hosts without a server of Muster's",
@@ -37,16 +36,6 @@ a server of Muster's, --online-key names the private key that signs the files he
 public key is the one that was given to keys init.`,
 		Example: `  muster package keys mirror --root release --out /media/stick/packages
   muster package keys mirror --root release --out /srv/packages --online-key online.key`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			names, err := o.run(cmd, remote)
-			return show(cmd, output, map[string][]string{"files": names}, func(w io.Writer) {
-				for _, name := range names {
-					fmt.Fprintln(w, filepath.Join(o.out, name))
-				}
-			}, err)
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.root, "root", ".", "folder of your signed files")
@@ -56,19 +45,22 @@ public key is the one that was given to keys init.`,
 	_ = cmd.MarkFlagDirname("root")
 	_ = cmd.MarkFlagDirname("out")
 	_ = cmd.MarkFlagFilename("online-key", "key")
-	addOutputFlag(cmd, &output)
-	return cmd
+	return reporting(cmd, func(cmd *cobra.Command, _ []string) (map[string][]string, error) {
+		names, err := o.run(cmd, remote)
+		return map[string][]string{"files": names}, err
+	}, func(written map[string][]string, w io.Writer) {
+		for _, name := range written["files"] {
+			fmt.Fprintln(w, filepath.Join(o.out, name))
+		}
+	})
 }
 
 func (o mirrorOptions) run(cmd *cobra.Command, remote Remote) ([]string, error) {
 	if o.out == "" {
 		return nil, hinted(errors.New("--out is missing"), "muster package keys mirror --out DIR")
 	}
-	s, err := openMetadataDir(o.root)
+	s, err := openPublisher(o.root)
 	if err != nil {
-		return nil, err
-	}
-	if _, err := s.requireRoot(); err != nil {
 		return nil, err
 	}
 	repository, err := o.repository(cmd, remote, s)

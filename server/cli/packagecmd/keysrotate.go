@@ -23,7 +23,7 @@ type rotation struct {
 
 func newKeysRotate(remote Remote) *cobra.Command {
 	var o rotation
-	var root, output string
+	var root string
 	var keys []string
 	var password passwordSource
 	cmd := &cobra.Command{
@@ -41,12 +41,6 @@ again with renew and publish both files together.`,
 		Example: `  muster package keys rotate --root release --replace targets=bob:ben.pub --key ann.key
   muster package keys rotate --root release --add root=eve.pub --threshold root=2
   muster package keys rotate --root release --online-key server --key ann.key --key bob.key`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := o.run(cmd, remote, root, keys, password)
-			return show(cmd, output, r, r.Human, err)
-		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.add, "add", nil, "add a key, as ROLE=PUBLIC_KEY (a file or text)")
@@ -58,19 +52,17 @@ again with renew and publish both files together.`,
 	f.StringArrayVar(&keys, "key", nil, "private key file to sign with; repeatable")
 	password.addFlag(cmd)
 	_ = cmd.MarkFlagFilename("key", "key")
-	addOutputFlag(cmd, &output)
-	return cmd
+	return reporting(cmd, func(cmd *cobra.Command, _ []string) (Signed, error) {
+		return o.run(cmd, remote, root, keys, password)
+	}, Signed.Human)
 }
 
 func (o rotation) run(cmd *cobra.Command, remote Remote, root string, keyFiles []string, password passwordSource) (Signed, error) {
-	s, err := openMetadataDir(root)
+	s, err := openPublisher(root)
 	if err != nil {
 		return Signed{}, err
 	}
-	newest, err := s.requireRoot()
-	if err != nil {
-		return Signed{}, err
-	}
+	newest := s.root()
 	spec, err := tuf.SpecOf(newest)
 	if err != nil {
 		return Signed{}, err
@@ -87,21 +79,11 @@ func (o rotation) run(cmd *cobra.Command, remote Remote, root string, keyFiles [
 	if err != nil {
 		return Signed{}, err
 	}
-	for _, k := range keys {
-		if file, err = tuf.Sign(file, newest, k); err != nil {
-			return Signed{}, err
-		}
-	}
-	progress, err := tuf.Signatures(file, newest)
-	if err != nil {
+	if file, err = signWith(file, newest, keys); err != nil {
 		return Signed{}, err
 	}
-	info, err := tuf.Inspect(file)
+	r, _, err := signedIn(s.dir, file, newest)
 	if err != nil {
-		return Signed{}, err
-	}
-	r := Signed{File: filepath.Join(s.dir, info.FileName), Version: info.Version, Changed: true, Expires: info.Expires, Signatures: progress.String()}
-	if err := checkOverwrite(r.File, file); err != nil {
 		return Signed{}, err
 	}
 	return r, writeSigned(r.File, file)
@@ -200,8 +182,8 @@ func findKey(flag string, s *tuf.Signers, value string) (int, error) {
 }
 
 func newKeysPublish(remote Remote) *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
+	var published []string
+	return reporting(&cobra.Command{
 		Use:   "publish FILE…",
 		Short: "Upload signed root and targets files to the server",
 		Long: `Upload files with enough signatures to the server, which accepts all of them or none, and
@@ -215,31 +197,24 @@ the newest targets file.`,
 			}
 			return nil
 		},
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var files [][]byte
-			for _, path := range args {
-				f, err := readSignedFile(path)
-				if err != nil {
-					return err
-				}
-				files = append(files, f.data)
-			}
-			trustRoot, err := remote.Publish(cmd.Context(), files...)
+	}, func(cmd *cobra.Command, args []string) (map[string]string, error) {
+		var files [][]byte
+		for _, path := range args {
+			f, err := readSignedFile(path)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return show(cmd, output, map[string]string{"trust_root": trustRoot}, func(w io.Writer) {
-				fmt.Fprintf(w, "published %s\n  new hosts trust it with --trust-root %s\n", strings.Join(args, ", "), trustRoot)
-			}, nil)
-		},
-	}
-	addOutputFlag(cmd, &output)
-	return cmd
+			files = append(files, f.data)
+		}
+		published = args
+		trustRoot, err := remote.Publish(cmd.Context(), files...)
+		return map[string]string{"trust_root": trustRoot}, err
+	}, func(r map[string]string, w io.Writer) {
+		fmt.Fprintf(w, "published %s\n  new hosts trust it with --trust-root %s\n", strings.Join(published, ", "), r["trust_root"])
+	})
 }
 
 func newKeysFetch(remote Remote) *cobra.Command {
-	var root, digest, output string
 	cmd := &cobra.Command{
 		Use:   "fetch",
 		Short: "Download the server's root and targets files into your folder",
@@ -248,25 +223,21 @@ verify their signatures. In a folder without a root, pass the digest of the firs
 trust with --trust-root. Get the digest from a colleague, not from the server.`,
 		Example: `  muster package keys fetch --root release
   muster package keys fetch --root release --trust-root sha256:5f2a…`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			names, err := fetchFiles(cmd, remote, root, digest)
-			return show(cmd, output, map[string][]string{"files": names}, func(w io.Writer) {
-				for _, name := range names {
-					fmt.Fprintln(w, filepath.Join(root, name))
-				}
-				if len(names) == 0 {
-					fmt.Fprintln(w, "nothing new")
-				}
-			}, err)
-		},
 	}
-	cmd.Flags().StringVar(&root, "root", ".", "folder of your signed files")
-	cmd.Flags().StringVar(&digest, "trust-root", "", "digest of the first root to trust, sha256:…")
+	root := cmd.Flags().String("root", ".", "folder of your signed files")
+	digest := cmd.Flags().String("trust-root", "", "digest of the first root to trust, sha256:…")
 	_ = cmd.MarkFlagDirname("root")
-	addOutputFlag(cmd, &output)
-	return cmd
+	return reporting(cmd, func(cmd *cobra.Command, _ []string) (map[string][]string, error) {
+		names, err := fetchFiles(cmd, remote, *root, *digest)
+		return map[string][]string{"files": names}, err
+	}, func(r map[string][]string, w io.Writer) {
+		for _, name := range r["files"] {
+			fmt.Fprintln(w, filepath.Join(*root, name))
+		}
+		if len(r["files"]) == 0 {
+			fmt.Fprintln(w, "nothing new")
+		}
+	})
 }
 
 func fetchFiles(cmd *cobra.Command, remote Remote, dir, digest string) ([]string, error) {

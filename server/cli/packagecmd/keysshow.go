@@ -15,7 +15,6 @@ import (
 )
 
 func newKeysShow(remote Remote) *cobra.Command {
-	var root, output string
 	var server bool
 	cmd := &cobra.Command{
 		Use:   "show FILE…",
@@ -31,29 +30,29 @@ shows what the server has published and whether the server can sign.`,
 			}
 			return nil
 		},
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if server {
-				return remote.Show(cmd.Context(), cmd.OutOrStdout(), output == outputJSON)
-			}
-			var reports []fileStatus
-			for _, path := range args {
-				r, err := statusOf(path, root)
-				if err != nil {
-					return err
-				}
-				reports = append(reports, r)
-			}
-			return show(cmd, output, reports, func(w io.Writer) {
-				for _, r := range reports {
-					r.human(w)
-				}
-			}, nil)
-		},
 	}
-	cmd.Flags().StringVar(&root, "root", "", "folder of your signed files, or one root file (default: the file's folder)")
+	root := cmd.Flags().String("root", "", "folder of your signed files, or one root file (default: the file's folder)")
 	cmd.Flags().BoolVar(&server, "server", false, "show what the server has published")
-	addOutputFlag(cmd, &output)
+	files := reporting(cmd, func(_ *cobra.Command, args []string) (reports []fileStatus, err error) {
+		for _, path := range args {
+			r, err := statusOf(path, *root)
+			if err != nil {
+				return nil, err
+			}
+			reports = append(reports, r)
+		}
+		return reports, nil
+	}, func(reports []fileStatus, w io.Writer) {
+		for _, r := range reports {
+			r.human(w)
+		}
+	}).RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if server {
+			return remote.Show(cmd.Context(), cmd.OutOrStdout(), cmd.Flags().Lookup("output").Value.String() == outputJSON)
+		}
+		return files(cmd, args)
+	}
 	return cmd
 }
 

@@ -13,9 +13,20 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
+// signing is the result of keys sign.
+type signing struct {
+	Signed
+	changes []string // in the file
+}
+
+func (s signing) human(w io.Writer) {
+	for _, c := range s.changes {
+		fmt.Fprintf(w, "  %s\n", c)
+	}
+	s.Human(w)
+}
+
 func newKeysSign() *cobra.Command {
-	var keys []string
-	var root, output string
 	var password passwordSource
 	cmd := &cobra.Command{
 		Use:   "sign FILE --key KEY",
@@ -25,27 +36,18 @@ before you pass the file on: your signature allows hosts to install what it name
 Several people sign one after the other, or each sign a copy, and merge the copies.`,
 		Example: `  muster package keys sign release/2.root.json --key ann.key
   muster package keys sign 7.targets.json --key bob.key --root release`,
-		Args:         oneSigned,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(keys) == 0 {
-				return hinted(errors.New("--key is missing"), "muster package keys sign %s --key ann.key", args[0])
-			}
-			r, changes, err := signFile(cmd, args[0], root, keys, password)
-			return show(cmd, output, r, func(w io.Writer) {
-				for _, c := range changes {
-					fmt.Fprintf(w, "  %s\n", c)
-				}
-				r.Human(w)
-			}, err)
-		},
+		Args: oneSigned,
 	}
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "private key file to sign with; repeatable")
-	cmd.Flags().StringVar(&root, "root", "", "folder of your signed files, or one root file (default: the file's folder)")
+	keys := cmd.Flags().StringArray("key", nil, "private key file to sign with; repeatable")
+	root := cmd.Flags().String("root", "", "folder of your signed files, or one root file (default: the file's folder)")
 	password.addFlag(cmd)
 	_ = cmd.MarkFlagFilename("key", "key")
-	addOutputFlag(cmd, &output)
-	return cmd
+	return reporting(cmd, func(cmd *cobra.Command, args []string) (signing, error) {
+		if len(*keys) == 0 {
+			return signing{}, hinted(errors.New("--key is missing"), "muster package keys sign %s --key ann.key", args[0])
+		}
+		return signFile(cmd, args[0], *root, *keys, password)
+	}, signing.human)
 }
 
 func oneSigned(cmd *cobra.Command, args []string) error {
@@ -55,74 +57,66 @@ func oneSigned(cmd *cobra.Command, args []string) error {
 	return hinted(fmt.Errorf("%d files are named, want one", len(args)), "%s 2.root.json", cmd.CommandPath())
 }
 
-func signFile(cmd *cobra.Command, path, root string, keyFiles []string, password passwordSource) (Signed, []string, error) {
+func signFile(cmd *cobra.Command, path, root string, keyFiles []string, password passwordSource) (out signing, err error) {
 	f, err := readSignedFile(path)
 	if err != nil {
-		return Signed{}, nil, err
+		return out, err
 	}
 	s, err := openDirOf(path, root)
 	if err != nil {
-		return Signed{}, nil, err
+		return out, err
 	}
 	trusted, err := s.trustedFor(f)
 	if err != nil {
-		return Signed{}, nil, err
+		return out, err
 	}
-	changes, err := changesOf(f, s)
-	if err != nil {
-		return Signed{}, nil, err
+	if out.changes, err = changesOf(f, s); err != nil {
+		return out, err
 	}
 	keys, err := readSigners(cmd, keyFiles, password)
 	if err != nil {
-		return Signed{}, nil, err
+		return out, err
 	}
-	data := f.data
-	for _, k := range keys {
-		if data, err = tuf.Sign(data, trusted, k); err != nil {
-			return Signed{}, nil, err
-		}
+	data, err := signWith(f.data, trusted, keys)
+	if err != nil {
+		return out, err
 	}
 	progress, err := tuf.Signatures(data, trusted)
 	if err != nil {
-		return Signed{}, nil, err
+		return out, err
 	}
-	if err := writeSigned(path, data); err != nil {
-		return Signed{}, nil, err
-	}
-	return Signed{File: path, Version: f.Version, Changed: true, Expires: f.Expires, Signatures: progress.String()}, changes, nil
+	out.Signed = Signed{File: path, Version: f.Version, Changed: true, Expires: f.Expires, Signatures: progress.String()}
+	return out, writeSigned(path, data)
 }
 
 // changesOf compares a file with the version before it, as far as the folder has it.
 func changesOf(f signedFile, s *metadataDir) ([]string, error) {
-	var before, after []string
+	previous := s.targets
 	if f.Role == tuf.RoleRoot {
-		spec, err := tuf.SpecOf(f.data)
+		previous, _ = s.rootBefore(f.Version) // without it, everything is new
+	}
+	after, err := contentsOf(f.Role, f.data)
+	if err != nil || previous == nil {
+		return difference(nil, after), err
+	}
+	was, err := contentsOf(f.Role, previous)
+	return difference(was, after), err
+}
+
+// contentsOf returns the contents of a root or targets file as lines.
+func contentsOf(role tuf.Role, data []byte) ([]string, error) {
+	if role == tuf.RoleRoot {
+		spec, err := tuf.SpecOf(data)
 		if err != nil {
 			return nil, err
 		}
-		after = describeRoot(spec)
-		if previous, err := s.rootBefore(f.Version); err == nil && previous != nil {
-			spec, err := tuf.SpecOf(previous)
-			if err != nil {
-				return nil, err
-			}
-			before = describeRoot(spec)
-		}
-		return difference(before, after), nil
+		return describeRoot(spec), nil
 	}
-	contents, err := tuf.ContentsOf(f.data)
+	contents, err := tuf.ContentsOf(data)
 	if err != nil {
 		return nil, err
 	}
-	after = describe(contents)
-	if s.targets != nil {
-		contents, err := tuf.ContentsOf(s.targets)
-		if err != nil {
-			return nil, err
-		}
-		before = describe(contents)
-	}
-	return difference(before, after), nil
+	return describe(contents), nil
 }
 
 func describeRoot(spec tuf.RootSpec) []string {
@@ -170,7 +164,6 @@ func newKeysMerge() *cobra.Command {
 			}
 			return nil
 		},
-		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := readSignedFile(args[0])
 			if err != nil {

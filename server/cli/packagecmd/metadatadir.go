@@ -141,6 +141,15 @@ func (s *metadataDir) requireRoot() ([]byte, error) {
 		"muster package keys init --dir %s, or muster package keys fetch --trust-root sha256:… to join an existing publisher, or name the folder with --root", s.dir)
 }
 
+// openPublisher is openMetadataDir of a folder that must have a root.
+func openPublisher(path string) (*metadataDir, error) {
+	s, err := openMetadataDir(path)
+	if err == nil {
+		_, err = s.requireRoot()
+	}
+	return s, err
+}
+
 // rootBefore returns the root before a version, whose keys must sign that version too. It
 // returns nil for version 1.
 func (s *metadataDir) rootBefore(version int64) ([]byte, error) {
@@ -206,11 +215,7 @@ func (s *metadataDir) update(files [][]byte) ([]tuf.File, error) {
 		if f.Version <= have.Version {
 			continue
 		}
-		p, err := tuf.Signatures(f.data, s.root())
-		if err == nil && !p.Done() {
-			err = &tuf.ThresholdError{Progress: p}
-		}
-		if err != nil {
+		if err := s.checkSigned(f); err != nil {
 			return nil, fmt.Errorf("the server's %s cannot be trusted: %w", f.FileName, err)
 		}
 		s.roots = append(s.roots, f.data)
@@ -224,6 +229,15 @@ func (s *metadataDir) update(files [][]byte) ([]tuf.File, error) {
 		fresh = append(fresh, tuf.File{Name: targets.FileName, Data: targets.data})
 	}
 	return fresh, err
+}
+
+// checkSigned returns an error if a file does not have enough signatures.
+func (s *metadataDir) checkSigned(f signedFile) error {
+	p, err := tuf.Signatures(f.data, s.root())
+	if err == nil && !p.Done() {
+		err = &tuf.ThresholdError{Progress: p}
+	}
+	return err
 }
 
 func (s *metadataDir) updateTargets(f signedFile) (added bool, err error) {
@@ -241,11 +255,7 @@ func (s *metadataDir) updateTargets(f signedFile) (added bool, err error) {
 			}
 		}
 	}
-	p, err := tuf.Signatures(f.data, s.root())
-	if err == nil && !p.Done() {
-		err = &tuf.ThresholdError{Progress: p}
-	}
-	if err != nil {
+	if err := s.checkSigned(f); err != nil {
 		return false, fmt.Errorf("the server's %s cannot be trusted, so nothing is signed on top of it: %w", f.FileName, err)
 	}
 	s.targets = f.data

@@ -6,6 +6,7 @@ package packagecmd
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -45,6 +46,28 @@ func addOutputFlag(cmd *cobra.Command, output *string) {
 		}
 		return nil
 	})
+}
+
+// reporting makes cmd, which takes no arguments unless it says otherwise, run something and report what
+// that returns in the format of -o.
+func reporting[R any](cmd *cobra.Command, run func(cmd *cobra.Command, args []string) (R, error), human func(R, io.Writer)) *cobra.Command {
+	var output string
+	addOutputFlag(cmd, &output)
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := run(cmd, args)
+		if err != nil {
+			return err
+		}
+		if output == outputJSON {
+			return writeJSON(cmd.OutOrStdout(), r)
+		}
+		human(r, cmd.OutOrStdout())
+		return nil
+	}
+	return cmd
 }
 
 // before has a subcommand check something before it runs, after what it checks already.

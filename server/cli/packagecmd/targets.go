@@ -89,11 +89,8 @@ func (e *TargetsEdit) Prepare(cmd *cobra.Command) (*PreparedEdit, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openMetadataDir(e.dirPath())
+	s, err := openPublisher(e.dirPath())
 	if err != nil {
-		return nil, err
-	}
-	if _, err := s.requireRoot(); err != nil {
 		return nil, err
 	}
 	return &PreparedEdit{remote: e.Remote, offline: e.Offline, keys: keys, dir: s}, nil
@@ -135,13 +132,8 @@ func (p *PreparedEdit) PublishRoots(ctx context.Context) error {
 }
 
 // Run applies one change. A file with enough signatures is published; one without is
-// written for the next person to sign.
+// written for the next person to sign. Without a change it makes a new version all the same.
 func (p *PreparedEdit) Run(ctx context.Context, change func(*tuf.Edit) error) (Signed, error) {
-	return p.run(ctx, false, change)
-}
-
-// run is Run, which with force makes a new version even if nothing changes.
-func (p *PreparedEdit) run(ctx context.Context, force bool, change func(*tuf.Edit) error) (Signed, error) {
 	if err := p.fetch(ctx); err != nil {
 		return Signed{}, err
 	}
@@ -149,8 +141,10 @@ func (p *PreparedEdit) run(ctx context.Context, force bool, change func(*tuf.Edi
 	if err != nil {
 		return Signed{}, err
 	}
-	if err := change(edit); err != nil {
-		return Signed{}, err
+	if change != nil {
+		if err := change(edit); err != nil {
+			return Signed{}, err
+		}
 	}
 	file, err := edit.Bytes()
 	if err != nil {
@@ -160,17 +154,15 @@ func (p *PreparedEdit) run(ctx context.Context, force bool, change func(*tuf.Edi
 	if err != nil {
 		return Signed{}, err
 	}
-	if !force && p.upToDate(contents) {
+	if change != nil && p.upToDate(contents) {
 		if p.unpublished {
 			return p.finish(ctx, p.dir.targets)
 		}
 		have, err := tuf.Inspect(p.dir.targets)
 		return Signed{File: filepath.Join(p.dir.dir, have.FileName), Version: have.Version, Expires: have.Expires}, err
 	}
-	for _, k := range p.keys {
-		if file, err = tuf.Sign(file, p.dir.root(), k); err != nil {
-			return Signed{}, err
-		}
+	if file, err = signWith(file, p.dir.root(), p.keys); err != nil {
+		return Signed{}, err
 	}
 	return p.finish(ctx, file)
 }
@@ -202,18 +194,8 @@ func (p *PreparedEdit) upToDate(now tuf.Contents) bool {
 }
 
 func (p *PreparedEdit) finish(ctx context.Context, file []byte) (Signed, error) {
-	info, err := tuf.Inspect(file)
+	r, progress, err := signedIn(p.dir.dir, file, p.dir.root())
 	if err != nil {
-		return Signed{}, err
-	}
-	progress, err := tuf.Signatures(file, p.dir.root())
-	if err != nil {
-		return Signed{}, err
-	}
-	r := Signed{
-		File: filepath.Join(p.dir.dir, info.FileName), Version: info.Version, Expires: info.Expires, Changed: true, Signatures: progress.String(),
-	}
-	if err := checkOverwrite(r.File, file); err != nil {
 		return Signed{}, err
 	}
 	// Write before publishing: a published file must not be on the server alone.
@@ -228,6 +210,30 @@ func (p *PreparedEdit) finish(ctx context.Context, file []byte) (Signed, error) 
 	}
 	r.Published = true
 	return r, nil
+}
+
+// signWith adds the signatures of keys to a file that trusted, or nothing before a first root, says who signs.
+func signWith(file, trusted []byte, keys []tuf.PrivateKey) (signed []byte, err error) {
+	for _, k := range keys {
+		if file, err = tuf.Sign(file, trusted, k); err != nil {
+			return nil, err
+		}
+	}
+	return file, nil
+}
+
+// signedIn describes a changed file for a folder, in which no other file may have its name.
+func signedIn(dir string, file, trusted []byte) (Signed, tuf.Progress, error) {
+	progress, err := tuf.Signatures(file, trusted)
+	if err != nil {
+		return Signed{}, progress, err
+	}
+	info, err := tuf.Inspect(file)
+	if err != nil {
+		return Signed{}, progress, err
+	}
+	r := Signed{File: filepath.Join(dir, info.FileName), Version: info.Version, Expires: info.Expires, Changed: true, Signatures: progress.String()}
+	return r, progress, checkOverwrite(r.File, file)
 }
 
 // TargetOf returns the entry of an archive in the targets file. It inspects the archive as
@@ -285,9 +291,26 @@ func checkArchiveName(name string, p manifest.Package) error {
 		"mv %s %s", name, want)
 }
 
-func newAdd(remote Remote) *cobra.Command {
+// changing makes cmd change the targets file.
+func changing(remote Remote, cmd *cobra.Command, change func(cmd *cobra.Command, args []string) (func(*tuf.Edit) error, error)) *cobra.Command {
 	e := TargetsEdit{Remote: remote}
-	var floor, output string
+	e.AddFlags(cmd)
+	e.addOffline(cmd)
+	return reporting(cmd, func(cmd *cobra.Command, args []string) (Signed, error) {
+		prepared, err := e.Prepare(cmd)
+		if err != nil {
+			return Signed{}, err
+		}
+		edit, err := change(cmd, args)
+		if err != nil {
+			return Signed{}, err
+		}
+		return prepared.Run(cmd.Context(), edit)
+	}, Signed.Human)
+}
+
+func newAdd(remote Remote) *cobra.Command {
+	var floor string
 	cmd := &cobra.Command{
 		Use:   "add ARCHIVE…",
 		Short: "Add packages to the signed targets file",
@@ -297,34 +320,29 @@ the next person to sign. The archives themselves are uploaded by push, which wit
 --targets-key also does what add does.`,
 		Example: `  muster package add muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key
   muster package add muster-agent-1.1.0-*.tar.gz --floor 1.0.0 --targets-key ann.key --root release`,
-		Args:         someArchives,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			prepared, err := e.Prepare(cmd)
-			if err != nil {
-				return err
-			}
-			var targets []tuf.Target
-			for _, archive := range args {
-				t, err := TargetOf(cmd, archive)
-				if err != nil {
-					return err
-				}
-				targets = append(targets, t)
-			}
-			change, err := Adding(targets, floor)
-			if err != nil {
-				return err
-			}
-			r, err := prepared.Run(cmd.Context(), change)
-			return show(cmd, output, r, r.Human, err)
-		},
+		Args: someArchives,
 	}
 	AddFloorFlag(cmd, &floor)
-	e.AddFlags(cmd)
-	e.addOffline(cmd)
-	addOutputFlag(cmd, &output)
-	return cmd
+	return changing(remote, cmd, func(cmd *cobra.Command, args []string) (func(*tuf.Edit) error, error) {
+		targets, err := TargetsOf(cmd, args)
+		if err != nil {
+			return nil, err
+		}
+		return Adding(targets, floor)
+	})
+}
+
+// TargetsOf is TargetOf for several archives.
+func TargetsOf(cmd *cobra.Command, archives []string) ([]tuf.Target, error) {
+	var targets []tuf.Target
+	for _, archive := range archives {
+		t, err := TargetOf(cmd, archive)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", archive, err)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
 }
 
 // AddFloorFlag adds the flag for the floor of Adding.
@@ -377,8 +395,7 @@ func addComponentFlag(cmd *cobra.Command, component *string) {
 const noFloor = "none"
 
 func newFloor(remote Remote) *cobra.Command {
-	e := TargetsEdit{Remote: remote}
-	var component, output string
+	var component string
 	cmd := &cobra.Command{
 		Use:   "floor VERSION",
 		Short: "Set the lowest version that hosts can be upgraded to",
@@ -388,31 +405,25 @@ and each component have floors of their own.`,
 		Example: `  muster package floor 1.1.0 --targets-key release/targets-1.key
   muster package floor 2.4.0 --component web --targets-key release/targets-1.key
   muster package floor none --targets-key release/targets-1.key`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New(`want one version, or "none"`)
-			}
-			return nil
-		},
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			version := args[0]
-			if version == noFloor {
-				version = ""
-			}
-			prepared, err := e.Prepare(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.SetFloor(component, version) })
-			return show(cmd, output, r, r.Human, err)
-		},
+		Args: oneVersion(`want one version, or "none"`),
 	}
 	addComponentFlag(cmd, &component)
-	e.AddFlags(cmd)
-	e.addOffline(cmd)
-	addOutputFlag(cmd, &output)
-	return cmd
+	return changing(remote, cmd, func(_ *cobra.Command, args []string) (func(*tuf.Edit) error, error) {
+		version := args[0]
+		if version == noFloor {
+			version = ""
+		}
+		return func(edit *tuf.Edit) error { return edit.SetFloor(component, version) }, nil
+	})
+}
+
+func oneVersion(says string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New(says)
+		}
+		return nil
+	}
 }
 
 const (
@@ -424,13 +435,7 @@ const (
 )
 
 func newAllowDowngrade(remote Remote) *cobra.Command {
-	e := TargetsEdit{Remote: remote}
-	var (
-		duration  time.Duration
-		end       bool
-		component string
-		output    string
-	)
+	var component string
 	cmd := &cobra.Command{
 		Use:   "allow-downgrade VERSION",
 		Short: "Let hosts go back to an older version, for a while",
@@ -443,42 +448,28 @@ floor. Then order the upgrade with --force.`,
   muster package allow-downgrade 1.0.0 --for 48h --targets-key release/targets-1.key
   muster package allow-downgrade 2.3.0 --component web --targets-key release/targets-1.key
   muster package allow-downgrade 1.0.0 --end --targets-key release/targets-1.key`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("want one version")
-			}
-			return nil
-		},
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if duration <= 0 || duration > maxDowngradeTime {
-				return fmt.Errorf("--for is %s, want a duration up to %s, such as 48h", duration, maxDowngradeTime)
-			}
-			until := time.Now().UTC().Truncate(time.Second).Add(duration)
-			if end {
-				until = time.Time{}
-			}
-			prepared, err := e.Prepare(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := prepared.Run(cmd.Context(), func(edit *tuf.Edit) error { return edit.AllowDowngrade(component, args[0], until) })
-			return show(cmd, output, r, r.Human, err)
-		},
+		Args: oneVersion("want one version"),
 	}
 	addComponentFlag(cmd, &component)
-	cmd.Flags().DurationVar(&duration, "for", downgradeTime, "how long hosts may go back to the version")
-	cmd.Flags().BoolVar(&end, "end", false, "no longer let hosts go back to the version")
-	e.AddFlags(cmd)
-	e.addOffline(cmd)
-	addOutputFlag(cmd, &output)
-	return cmd
+	duration := cmd.Flags().Duration("for", downgradeTime, "how long hosts may go back to the version")
+	end := cmd.Flags().Bool("end", false, "no longer let hosts go back to the version")
+	before(cmd, func() error {
+		if *duration <= 0 || *duration > maxDowngradeTime {
+			return fmt.Errorf("--for is %s, want a duration up to %s, such as 48h", *duration, maxDowngradeTime)
+		}
+		return nil
+	})
+	return changing(remote, cmd, func(_ *cobra.Command, args []string) (func(*tuf.Edit) error, error) {
+		until := time.Now().UTC().Truncate(time.Second).Add(*duration)
+		if *end {
+			until = time.Time{}
+		}
+		return func(edit *tuf.Edit) error { return edit.AllowDowngrade(component, args[0], until) }, nil
+	})
 }
 
 func newKeysRenew(remote Remote) *cobra.Command {
-	e := TargetsEdit{Remote: remote}
-	var output string
-	cmd := &cobra.Command{
+	return changing(remote, &cobra.Command{
 		Use:   "renew",
 		Short: "Sign the targets file again, before it expires",
 		Long: `Create the next version of the targets file, with the same contents and valid for another
@@ -487,21 +478,7 @@ that signed the current file; then publish both files together. To renew a root,
 rotate.`,
 		Example: `  muster package keys renew --targets-key release/targets-1.key
   muster package keys renew --offline --targets-key release/targets-3.key`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			prepared, err := e.Prepare(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := prepared.run(cmd.Context(), true, func(*tuf.Edit) error { return nil })
-			return show(cmd, output, r, r.Human, err)
-		},
-	}
-	e.AddFlags(cmd)
-	e.addOffline(cmd)
-	addOutputFlag(cmd, &output)
-	return cmd
+	}, func(*cobra.Command, []string) (func(*tuf.Edit) error, error) { return nil, nil }) //nolint:nilnil // no change is a new version
 }
 
 func someArchives(cmd *cobra.Command, args []string) error {
@@ -509,16 +486,4 @@ func someArchives(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return oneArchive(cmd, args)
-}
-
-// show prints a result in the format of -o, or returns err if it is not nil.
-func show(cmd *cobra.Command, output string, v any, human func(io.Writer), err error) error {
-	if err != nil {
-		return err
-	}
-	if output == outputJSON {
-		return writeJSON(cmd.OutOrStdout(), v)
-	}
-	human(cmd.OutOrStdout())
-	return nil
 }
