@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -16,61 +15,35 @@ import (
 )
 
 func (a *client) newAgentsFacets() *cobra.Command {
-	var (
-		kuery, fields string
-		inactive      bool
-		limit         int
-	)
 	cmd := &cobra.Command{
 		Use:   "facets",
 		Short: "Count agents by health, progress, version, policy, tag, OS and site",
 		Example: `  muster agents facets
   muster agents facets --fields version,site --kuery 'policy_id: edge'`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := url.Values{"limit": {fmt.Sprint(limit)}}
-			for name, value := range map[string]string{"kuery": kuery, "fields": fields} {
-				if value != "" {
-					q.Set(name, value)
+	}
+	cmd.Flags().String("kuery", "", "count only agents that match this KQL query")
+	cmd.Flags().String("fields", "", "count by these, separated by commas: health, progress, version, policy, tag, os, site (default all)")
+	cmd.Flags().Bool("inactive", false, "include inactive and unenrolled agents")
+	cmd.Flags().Int("limit", 20, "values of each, those with most agents first")
+	return showingFor(a, cmd, adminapi.GetFacets, query{"kuery": "--kuery", "fields": "--fields", "showInactive": "--inactive", "limit": "--limit"}, func(w io.Writer, got adminapi.Facets) {
+		fmt.Fprintf(w, "%d agents\n", got.Total)
+		table(w, "FIELD\tVALUE\tAGENTS\tQUERY", func(add func(...any)) {
+			for _, f := range got.Facets {
+				for _, v := range f.Values {
+					add(f.Field, firstOf(deref(v.Label), v.Value, "(none)"), v.Count, v.Kuery)
+				}
+				if f.Other > 0 {
+					add(f.Field, "(others)", f.Other, "")
 				}
 			}
-			if inactive {
-				q.Set("showInactive", "true")
-			}
-			got, err := ask(cmd.Context(), a, adminapi.GetFacets, q)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "%d agents\n", got.Total)
-				table(w, "FIELD\tVALUE\tAGENTS\tQUERY", func(add func(...any)) {
-					for _, f := range got.Facets {
-						for _, v := range f.Values {
-							add(f.Field, firstOf(deref(v.Label), v.Value, "(none)"), v.Count, v.Kuery)
-						}
-						if f.Other > 0 {
-							add(f.Field, "(others)", f.Other, "")
-						}
-					}
-				})
-			})
-		},
-	}
-	cmd.Flags().StringVar(&kuery, "kuery", "", "count only agents that match this KQL query")
-	cmd.Flags().StringVar(&fields, "fields", "", "count by these, separated by commas: health, progress, version, policy, tag, os, site (default all)")
-	cmd.Flags().BoolVar(&inactive, "inactive", false, "include inactive and unenrolled agents")
-	cmd.Flags().IntVar(&limit, "limit", 20, "values of each, those with most agents first")
-	return cmd
+		})
+	})
 }
 
 // exportTimeout bounds an export, as the server bounds its answer.
 const exportTimeout = 10 * time.Minute
 
 func (a *client) newAgentsExport() *cobra.Command {
-	var (
-		kuery, columns string
-		inactive       bool
-	)
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write agents as CSV to standard output",
@@ -81,22 +54,14 @@ a host reports are escaped.`,
   muster agents export --kuery 'agent.version < 1.10.0' --columns hostname,version,site`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := url.Values{}
-			for name, value := range map[string]string{"kuery": kuery, "columns": columns} {
-				if value != "" {
-					q.Set(name, value)
-				}
-			}
-			if inactive {
-				q.Set("showInactive", "true")
-			}
 			t, err := a.server.resolve()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
 			defer cancel()
-			resp, err := t.do(ctx, request{call: adminapi.ExportAgents.Call, query: q})
+			q := query{"kuery": "--kuery", "columns": "--columns", "showInactive": "--inactive"}
+			resp, err := t.do(ctx, request{call: adminapi.ExportAgents.Call, query: q.values(cmd)})
 			if err != nil {
 				return err
 			}
@@ -107,9 +72,9 @@ a host reports are escaped.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kuery, "kuery", "", "export only agents that match this KQL query")
-	cmd.Flags().StringVar(&columns, "columns", "", "columns, separated by commas (default all)")
-	cmd.Flags().BoolVar(&inactive, "inactive", false, "include inactive and unenrolled agents")
+	cmd.Flags().String("kuery", "", "export only agents that match this KQL query")
+	cmd.Flags().String("columns", "", "columns, separated by commas (default all)")
+	cmd.Flags().Bool("inactive", false, "include inactive and unenrolled agents")
 	return cmd
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -51,11 +50,11 @@ func describeProgress(p *adminapi.Progress) string {
 	}
 	switch {
 	case p.Retrying != nil && p.Until != nil:
-		words += fmt.Sprintf(", tries again until %s: %s", p.Until.Local().Format(time.DateTime), *p.Retrying)
+		words += fmt.Sprintf(", tries again until %s: %s", atTime(*p.Until), *p.Retrying)
 	case p.Retrying != nil:
 		words += ", tries again: " + *p.Retrying
 	case p.Until != nil:
-		words += " for " + p.Until.Local().Format(time.DateTime)
+		words += " for " + atTime(*p.Until)
 	case p.Reason != nil:
 		words += ": " + p.Reason.Text
 	}
@@ -63,10 +62,6 @@ func describeProgress(p *adminapi.Progress) string {
 }
 
 func (a *client) newAgentsTimeline() *cobra.Command {
-	var (
-		component string
-		limit     int
-	)
 	cmd := &cobra.Command{
 		Use:   "timeline AGENT",
 		Short: "Show what happened to an agent and its components, newest first",
@@ -78,38 +73,32 @@ What is under way comes first. --component shows one component; agent means the 
   muster agents timeline web-01 -o json | jq '.items[] | select(.state == "rolled_back")'`,
 		Args:              oneAgent,
 		ValidArgsFunction: a.completeAgents,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 {
-				return &usageError{fmt.Errorf("--limit is %d, want at least 1", limit)}
-			}
-			id, err := a.agentID(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			all := adminapi.Timeline{Items: []adminapi.TimelineEntry{}}
-			for before := ""; ; {
-				q := url.Values{"limit": {fmt.Sprint(min(limit-len(all.Items), maxTimelinePage))}}
-				if component != "" {
-					q.Set("component", component)
-				}
-				if before != "" {
-					q.Set("before", before)
-				}
-				page, err := ask(cmd.Context(), a, adminapi.GetTimeline, q, id)
-				if err != nil {
-					return err
-				}
-				all.Items, all.Next = append(all.Items, page.Items...), page.Next
-				if before = deref(page.Next); before == "" || len(all.Items) >= limit {
-					break
-				}
-			}
-			return a.show(cmd.OutOrStdout(), all, func(w io.Writer) { printTimeline(w, all) })
-		},
 	}
-	cmd.Flags().StringVar(&component, "component", "", "name of a component, or agent for the agent itself (default: all)")
-	cmd.Flags().IntVar(&limit, "limit", 30, "maximum number of entries to show")
-	return cmd
+	cmd.Flags().String("component", "", "name of a component, or agent for the agent itself (default: all)")
+	limit := cmd.Flags().Int("limit", 30, "maximum number of entries to show")
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (all adminapi.Timeline, err error) {
+		if *limit < 1 {
+			return all, &usageError{fmt.Errorf("--limit is %d, want at least 1", *limit)}
+		}
+		id, err := a.agentID(cmd.Context(), args[0])
+		if err != nil {
+			return all, err
+		}
+		all.Items = []adminapi.TimelineEntry{}
+		q := query{"component": "--component"}.values(cmd)
+		for {
+			q.Set("limit", fmt.Sprint(min(*limit-len(all.Items), maxTimelinePage)))
+			page, err := ask(cmd.Context(), a, adminapi.GetTimeline, q, id)
+			if err != nil {
+				return all, err
+			}
+			all.Items, all.Next = append(all.Items, page.Items...), page.Next
+			if deref(page.Next) == "" || len(all.Items) >= *limit {
+				return all, nil
+			}
+			q.Set("before", *page.Next)
+		}
+	}, printTimeline)
 }
 
 // maxTimelinePage is the most that the server answers at once.
@@ -170,10 +159,6 @@ func describeEntry(e adminapi.TimelineEntry) string {
 }
 
 func (a *client) newAgentsFailures() *cobra.Command {
-	var (
-		kuery string
-		seen  bool
-	)
 	cmd := &cobra.Command{
 		Use:   "failures",
 		Short: "Group the agents whose last upgrade failed or was rolled back by the cause",
@@ -183,39 +168,28 @@ them, which clears the badge of the web UI for your key.`,
 		Example: `  muster agents failures
   muster agents failures --kuery 'site: fra1'
   muster agents failures --seen`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := url.Values{}
-			if kuery != "" {
-				q.Set("kuery", kuery)
-			}
-			got, err := ask(cmd.Context(), a, adminapi.GetFailures, q)
-			if err != nil {
-				return err
-			}
-			if seen {
-				if _, err := call(cmd.Context(), a, adminapi.SeeFailures, adminapi.SeenRequest{}); err != nil {
-					return err
-				}
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				if got.Total == 0 {
-					fmt.Fprintln(w, "no upgrade has failed or was rolled back")
-					return
-				}
-				fmt.Fprintf(w, "%d agents, %d of them since you last looked\n", got.Total, got.Unseen)
-				table(w, "AGENTS\tSTATE\tVERSION\tCAUSE\tLATEST\tQUERY", func(add func(...any)) {
-					for _, c := range got.Causes {
-						add(c.Count, stateWords(c.State), c.Version, c.Text, c.Latest.Local().Format(time.DateTime), c.Kuery)
-					}
-				})
-				if other := deref(got.Other); other > 0 {
-					fmt.Fprintf(w, "… and %d agents with other causes\n", other)
-				}
-			})
-		},
 	}
-	cmd.Flags().StringVar(&kuery, "kuery", "", "only agents that match this KQL query, such as 'site: fra1'")
-	cmd.Flags().BoolVar(&seen, "seen", false, "record that you have seen them")
-	return cmd
+	cmd.Flags().String("kuery", "", "only agents that match this KQL query, such as 'site: fra1'")
+	seen := cmd.Flags().Bool("seen", false, "record that you have seen them")
+	return running(a, cmd, func(cmd *cobra.Command, _ []string) (adminapi.Failures, error) {
+		got, err := ask(cmd.Context(), a, adminapi.GetFailures, query{"kuery": "--kuery"}.values(cmd))
+		if err == nil && *seen {
+			_, err = call(cmd.Context(), a, adminapi.SeeFailures, adminapi.SeenRequest{})
+		}
+		return got, err
+	}, printFailures)
+}
+
+func printFailures(w io.Writer, got adminapi.Failures) {
+	if got.Total == 0 {
+		fmt.Fprintln(w, "no upgrade has failed or was rolled back")
+		return
+	}
+	fmt.Fprintf(w, "%d agents, %d of them since you last looked\n", got.Total, got.Unseen)
+	tableOf(w, "AGENTS\tSTATE\tVERSION\tCAUSE\tLATEST\tQUERY", got.Causes, func(c adminapi.FailureCause) []any {
+		return []any{c.Count, stateWords(c.State), c.Version, c.Text, atTime(c.Latest), c.Kuery}
+	})
+	if other := deref(got.Other); other > 0 {
+		fmt.Fprintf(w, "… and %d agents with other causes\n", other)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -76,17 +75,15 @@ version.`,
 
 func printRollbackPreview(w io.Writer, p adminapi.RollbackPreview) {
 	fmt.Fprintf(w, "%d would be rolled back, %d would not:\n", p.Will, p.Wont)
-	table(w, "HOST\tRUNS\tROLLBACK TO\tUNTIL\tREMARK", func(add func(...any)) {
-		for _, i := range p.Items {
-			to, until := "-", "-"
-			if i.Will {
-				to, until = deref(i.To), "the watch ends"
-			}
-			if i.ValidUntil != nil {
-				until = i.ValidUntil.Local().Format(time.DateTime)
-			}
-			add(i.Hostname, i.Version, to, until, deref(i.Reason))
+	tableOf(w, "HOST\tRUNS\tROLLBACK TO\tUNTIL\tREMARK", p.Items, func(i adminapi.RollbackPreviewItem) []any {
+		to, until := "-", "-"
+		if i.Will {
+			to, until = deref(i.To), "the watch ends"
 		}
+		if i.ValidUntil != nil {
+			until = atTime(*i.ValidUntil)
+		}
+		return []any{i.Hostname, i.Version, to, until, deref(i.Reason)}
 	})
 	printCauses(w, deref(p.Causes), "ROLLBACK")
 }

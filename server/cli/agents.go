@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,20 +16,15 @@ import (
 )
 
 func (a *client) newAgents() *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List, count, export, inspect, explain, diagnose, upgrade, roll back and unenrol agents"}
-	cmd.AddCommand(a.newAgentsFacets(), a.newAgentsExport(), a.newAgentsTimeline(), a.newAgentsFailures())
-	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsStage(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsDiagnostics(), a.newAgentsWhy())
-	return cmd
+	return noun(&cobra.Command{Use: "agents", Short: "List, count, export, inspect, explain, diagnose, upgrade, roll back and unenrol agents"},
+		a.newAgentsFacets(), a.newAgentsExport(), a.newAgentsTimeline(), a.newAgentsFailures(), a.newAgentsList(), a.newAgentsGet(),
+		a.newAgentsUpgrade(), a.newAgentsStage(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsDiagnostics(), a.newAgentsWhy())
 }
 
 // pageSize is how many agents one request asks for.
 const pageSize = 1000
 
 func (a *client) newAgentsList() *cobra.Command {
-	var (
-		inactive bool
-		kuery    string
-	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List agents",
@@ -38,128 +33,103 @@ func (a *client) newAgentsList() *cobra.Command {
   muster agents list --kuery 'progress: (failed or rolled_back)'
   muster agents list --kuery 'agent.version < 1.10.0 and not local_metadata.os.platform: (debian or ubuntu)'
   muster agents list -o json | jq '.items[].id'`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := a.listAgents(cmd.Context(), kuery, inactive)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), all, func(w io.Writer) {
-				now := time.Now()
-				table(w, "ID\tHOST\tHEALTH\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {
-					for _, g := range all.Items {
-						version := g.Agent.Version
-						if g.Maker != nil {
-							version += ", Elastic"
-						}
-						add(g.Id, hostname(g), healthOf(g), version, progressOf(g), ago(g.LastCheckin, now))
-					}
-				})
-				if all.Total > len(all.Items) {
-					fmt.Fprintf(w, "… and %d more\n", all.Total-len(all.Items))
-				}
-			})
-		},
 	}
-	cmd.Flags().BoolVar(&inactive, "inactive", false, "include inactive and unenrolled agents")
-	cmd.Flags().StringVar(&kuery, "kuery", "", "list only agents that match this KQL query, such as 'health: offline'")
-	return cmd
+	inactive := cmd.Flags().Bool("inactive", false, "include inactive and unenrolled agents")
+	kuery := cmd.Flags().String("kuery", "", "list only agents that match this KQL query, such as 'health: offline'")
+	return running(a, cmd, func(cmd *cobra.Command, _ []string) (paged[adminapi.Agent], error) {
+		return a.listAgents(cmd.Context(), *kuery, *inactive)
+	}, func(w io.Writer, all paged[adminapi.Agent]) {
+		now := time.Now()
+		tableOf(w, "ID\tHOST\tHEALTH\tVERSION\tUPGRADE\tLAST SEEN", all.Items, func(g adminapi.Agent) []any {
+			version := g.Agent.Version
+			if g.Maker != nil {
+				version += ", Elastic"
+			}
+			return []any{g.Id, hostname(g), healthOf(g), version, progressOf(g), ago(g.LastCheckin, now)}
+		})
+		if all.Total > len(all.Items) {
+			fmt.Fprintf(w, "… and %d more\n", all.Total-len(all.Items))
+		}
+	})
 }
 
 func (a *client) newAgentsGet() *cobra.Command {
-	return &cobra.Command{
+	return running(a, &cobra.Command{
 		Use:               "get AGENT",
 		Short:             "Show one agent",
 		Args:              oneAgent,
 		ValidArgsFunction: a.completeAgents,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := a.agentID(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			got, err := ask(cmd.Context(), a, adminapi.GetAgent, nil, id)
-			if err != nil {
-				return err
-			}
-			g := got.Item
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "%s  %s\n", hostname(g), g.Id)
-				row := func(name, format string, args ...any) {
-					fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
-				}
-				row("health", "%s", healthOf(g))
-				if g.Shared != nil {
-					row("identity", "%s", g.Shared.Text)
-					for _, b := range g.Shared.Hosts {
-						row("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), cmp.Or(b.MachineID, "unknown"))
-					}
-					row("", "%s", g.Shared.Next)
-				}
-				row("version", "%s", g.Agent.Version)
-				row("policy", "%s", g.PolicyId)
-				row("enrolled", "%s", g.EnrolledAt.Local().Format(time.DateTime))
-				row("last seen", "%s", ago(g.LastCheckin, time.Now()))
-				if m := deref(g.LastCheckinMessage); m != "" {
-					row("message", "%s", m)
-				}
-				if p := progressOf(g); p != "" {
-					row("upgrade", "%s", p)
-				}
-				if p := g.Progress; p != nil && p.Phase != nil {
-					row("phase", "%s", *p.Phase)
-				}
-				if desired := deref(g.DesiredVersion); desired != "" && desired != g.Agent.Version {
-					row("desired", "%s", desired)
-				}
-				if healthy := deref(g.LastHealthyVersion); healthy != "" {
-					row("last healthy", "%s", healthy)
-				}
-				if g.Rollout != nil {
-					row("rollout", "%s (%s): see `muster agents why %s`", g.Rollout.Name, g.Rollout.ID, g.Id)
-				}
-				row("rollback", "%s", describeRollback(g.Rollback))
-				if g.Watch != nil {
-					row("watcher", "%s", describeWatch(*g.Watch, time.Now()))
-					if g.Watch.Diagnosis != nil {
-						row("", "%s", g.Watch.Diagnosis.Text)
-					}
-				}
-				if g.StagedVersions != nil && len(*g.StagedVersions) > 0 {
-					row("staged", "%s", strings.Join(*g.StagedVersions, ", "))
-				}
-				for _, c := range g.Components {
-					if c.Name == nil {
-						row("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
-					} else {
-						row("component", "%s (%s): %s %s", strings.TrimSpace(*c.Name+" "+deref(c.Version)), deref(c.Runtime), c.Status, c.Message)
-					}
-					if u := componentUpgrade(c); u != "" {
-						row("", "upgrade: %s", u)
-					}
-					for _, p := range deref(c.RollbackProblems) {
-						row("", "kept %s: %s", p.Version, p.Reason)
-					}
-					for _, u := range deref(c.Units) {
-						row("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)
-					}
-				}
-			})
-		},
+	}, func(cmd *cobra.Command, args []string) (got adminapi.AgentItem, err error) {
+		id, err := a.agentID(cmd.Context(), args[0])
+		if err != nil {
+			return got, err
+		}
+		return ask(cmd.Context(), a, adminapi.GetAgent, nil, id)
+	}, func(w io.Writer, got adminapi.AgentItem) { printAgent(w, got.Item) })
+}
+
+func printAgent(w io.Writer, g adminapi.Agent) {
+	fmt.Fprintf(w, "%s  %s\n", hostname(g), g.Id)
+	about := details{w, 12}
+	about.row("health", healthOf(g))
+	if g.Shared != nil {
+		about.row("identity", g.Shared.Text)
+		for _, b := range g.Shared.Hosts {
+			about.rowf("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), firstOf(b.MachineID, "unknown"))
+		}
+		about.row("", g.Shared.Next)
+	}
+	about.row("version", g.Agent.Version)
+	about.row("policy", g.PolicyId)
+	about.row("enrolled", atTime(g.EnrolledAt))
+	about.row("last seen", ago(g.LastCheckin, time.Now()))
+	about.option("message", deref(g.LastCheckinMessage))
+	about.option("upgrade", progressOf(g))
+	about.option("phase", deref(deref(g.Progress).Phase))
+	if desired := deref(g.DesiredVersion); desired != g.Agent.Version {
+		about.option("desired", desired)
+	}
+	about.option("last healthy", deref(g.LastHealthyVersion))
+	if g.Rollout != nil {
+		about.rowf("rollout", "%s (%s): see `muster agents why %s`", g.Rollout.Name, g.Rollout.ID, g.Id)
+	}
+	about.row("rollback", describeRollback(g.Rollback))
+	if g.Watch != nil {
+		about.row("watcher", describeWatch(*g.Watch, time.Now()))
+		about.option("", deref(g.Watch.Diagnosis).Text)
+	}
+	about.option("staged", strings.Join(deref(g.StagedVersions), ", "))
+	for _, c := range g.Components {
+		if c.Name == nil {
+			about.rowf("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
+		} else {
+			about.rowf("component", "%s (%s): %s %s", strings.TrimSpace(*c.Name+" "+deref(c.Version)), deref(c.Runtime), c.Status, c.Message)
+		}
+		if u := componentUpgrade(c); u != "" {
+			about.row("", "upgrade: "+u)
+		}
+		for _, p := range deref(c.RollbackProblems) {
+			about.rowf("", "kept %s: %s", p.Version, p.Reason)
+		}
+		for _, u := range deref(c.Units) {
+			about.rowf("", "%s %s: %s %s", u.Type, u.Id, u.Status, u.Message)
+		}
 	}
 }
 
 // printVerdicts prints what would become of each agent of an order. runs and does head the columns
 // of the version that it has, and of whether it follows.
 func printVerdicts(w io.Writer, p adminapi.UpgradePreview, runs, does string) {
-	table(w, fmt.Sprintf("HOST\t%s\t%s\tREMARK", runs, does), func(add func(...any)) {
-		for _, i := range p.Items {
-			will := "no"
-			if i.Will {
-				will = "yes"
-			}
-			add(i.Hostname, firstOf(i.Version, "none"), will, deref(i.Reason))
-		}
+	tableOf(w, fmt.Sprintf("HOST\t%s\t%s\tREMARK", runs, does), p.Items, func(i adminapi.UpgradePreviewItem) []any {
+		return []any{i.Hostname, firstOf(i.Version, "none"), yesNo(i.Will), deref(i.Reason)}
 	})
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }
 
 // includes are the flags of the choices of causes.
@@ -174,18 +144,12 @@ func printCauses(w io.Writer, causes []adminapi.PreviewCause, does string) {
 		return
 	}
 	fmt.Fprintln(w)
-	table(w, "AGENTS\t"+does+"\tCAUSE\tINCLUDE WITH\tHOSTS", func(add func(...any)) {
-		for _, c := range causes {
-			will := "no"
-			if c.Will {
-				will = "yes"
-			}
-			hosts := strings.Join(c.Sample, ", ")
-			if c.Count > len(c.Sample) {
-				hosts += ", …"
-			}
-			add(c.Count, will, c.Text, firstOf(includes[c.Choice], "-"), hosts)
+	tableOf(w, "AGENTS\t"+does+"\tCAUSE\tINCLUDE WITH\tHOSTS", causes, func(c adminapi.PreviewCause) []any {
+		hosts := strings.Join(c.Sample, ", ")
+		if c.Count > len(c.Sample) {
+			hosts += ", …"
 		}
+		return []any{c.Count, yesNo(c.Will), c.Text, firstOf(includes[c.Choice], "-"), hosts}
 	})
 }
 
@@ -206,22 +170,16 @@ func hostname(g adminapi.Agent) string {
 	return g.Id
 }
 
-func (a *client) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	list, err := ask(cmd.Context(), a, adminapi.ListAgents, url.Values{"perPage": {"1000"}})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, g := range list.Items {
-		out = append(out, g.Id+"\t"+hostname(g)+" "+g.Agent.Version)
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+func (a *client) completeAgents(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return completing(func(ctx context.Context) ([]string, error) {
+		list, err := ask(ctx, a, adminapi.ListAgents, url.Values{"perPage": {"1000"}})
+		return each(list.Items, func(g adminapi.Agent) string { return g.Id + "\t" + hostname(g) + " " + g.Agent.Version }), err
+	})(cmd, args, typed)
 }
 
-func (a *client) completeVersions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	list, err := ask(cmd.Context(), a, adminapi.ListAvailableVersions, nil)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return list.Items, cobra.ShellCompDirectiveNoFileComp
+func (a *client) completeVersions(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return completing(func(ctx context.Context) ([]string, error) {
+		list, err := ask(ctx, a, adminapi.ListAvailableVersions, nil)
+		return list.Items, err
+	})(cmd, args, typed)
 }

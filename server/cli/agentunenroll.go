@@ -70,11 +70,7 @@ Without a terminal, pass --yes to skip the question.`,
 					if !ask {
 						return nil
 					}
-					ok, err := confirm(cmd, fmt.Sprintf("Unenrol %s?", counted(p.Will, "agent")))
-					if err == nil && !ok {
-						err = errors.New("not unenrolled: --dry-run shows each agent")
-					}
-					return err
+					return confirm(cmd, fmt.Sprintf("Unenrol %s?", counted(p.Will, "agent")), "not unenrolled: --dry-run shows each agent")
 				},
 				order: func(agents json.RawMessage) (adminapi.BulkActionResponse, error) {
 					req.Agents = agents
@@ -98,14 +94,8 @@ Without a terminal, pass --yes to skip the question.`,
 
 func printUnenrollPreview(w io.Writer, p adminapi.UnenrollPreview) {
 	fmt.Fprintf(w, "%d would be unenrolled, %d would not:\n", p.Will, p.Wont)
-	table(w, "HOST\tSTATUS\tUNENROL\tREMARK", func(add func(...any)) {
-		for _, i := range p.Items {
-			will := "no"
-			if i.Will {
-				will = "yes"
-			}
-			add(i.Hostname, i.Status, will, deref(i.Reason))
-		}
+	tableOf(w, "HOST\tSTATUS\tUNENROL\tREMARK", p.Items, func(i adminapi.UnenrollPreviewItem) []any {
+		return []any{i.Hostname, i.Status, yesNo(i.Will), deref(i.Reason)}
 	})
 	printCauses(w, deref(p.Causes), "UNENROL")
 	if p.Refused != nil {

@@ -20,7 +20,7 @@ func upgradePhase(g adminapi.Agent) string {
 		case deref(g.UpgradeRollback):
 			return "rollback requested"
 		case g.UpgradeStartedAt.After(time.Now()):
-			return "scheduled for " + g.UpgradeStartedAt.Local().Format(time.DateTime)
+			return "scheduled for " + atTime(*g.UpgradeStartedAt)
 		}
 		return "requested"
 	}
@@ -89,7 +89,7 @@ func describeRollback(r *adminapi.RollbackVerdict) string {
 	case r.ValidUntil == nil:
 		return "to " + deref(r.Version) + ", while the upgrade is watched"
 	}
-	return fmt.Sprintf("to %s, until %s", deref(r.Version), r.ValidUntil.Local().Format(time.DateTime))
+	return fmt.Sprintf("to %s, until %s", deref(r.Version), atTime(*r.ValidUntil))
 }
 
 // describeWatch describes the last report of the host's watcher.

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 )
 
 func (a *client) newAgentsWhy() *cobra.Command {
-	var component, rollout, at string
 	cmd := &cobra.Command{
 		Use:   "why AGENT",
 		Short: "Explain why an agent runs its version and not that of a rollout",
@@ -25,43 +23,35 @@ broadest reason. The default is the rollout that the agent is in, or was in last
   muster agents why web-01 --at "2026-11-21 14:00"`,
 		Args:              oneAgent,
 		ValidArgsFunction: a.completeAgents,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{}
-			if component != "" {
-				q.Set("component", component)
-			}
-			if rollout != "" {
-				id, err := a.allRollouts().find(cmd.Context(), rollout)
-				if err != nil {
-					return fmt.Errorf("--rollout: %w", err)
-				}
-				q.Set("rollout", id)
-			}
-			if at != "" {
-				t, err := parseTime(at, time.Now())
-				if err != nil {
-					return &usageError{fmt.Errorf("--at %w", err)}
-				}
-				q.Set("at", t.UTC().Format(time.RFC3339))
-			}
-			id, err := a.agentID(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			got, err := ask(cmd.Context(), a, adminapi.ExplainAgent, q, id)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printWhy(w, got.Item) })
-		},
 	}
-	cmd.Flags().StringVar(&component, "component", "", "name of a component of the agent (default: the agent itself)")
-	cmd.Flags().StringVar(&rollout, "rollout", "", "id of the rollout (default: the agent's last)")
-	cmd.Flags().StringVar(&at, "at", "", "time to ask about, such as \"2h ago\" or 2026-01-31T12:00:00Z (default: now)")
+	cmd.Flags().String("component", "", "name of a component of the agent (default: the agent itself)")
+	rollout := cmd.Flags().String("rollout", "", "id of the rollout (default: the agent's last)")
+	at := cmd.Flags().String("at", "", "time to ask about, such as \"2h ago\" or 2026-01-31T12:00:00Z (default: now)")
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.completeRollouts()(cmd, nil, word)
 	})
-	return cmd
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (got adminapi.ExplanationItem, err error) {
+		q := query{"component": "--component"}.values(cmd)
+		if *rollout != "" {
+			found, err := a.allRollouts().find(cmd.Context(), *rollout)
+			if err != nil {
+				return got, fmt.Errorf("--rollout: %w", err)
+			}
+			q.Set("rollout", found)
+		}
+		if *at != "" {
+			t, err := parseTime(*at, time.Now())
+			if err != nil {
+				return got, &usageError{fmt.Errorf("--at %w", err)}
+			}
+			q.Set("at", t.UTC().Format(time.RFC3339))
+		}
+		id, err := a.agentID(cmd.Context(), args[0])
+		if err != nil {
+			return got, err
+		}
+		return ask(cmd.Context(), a, adminapi.ExplainAgent, q, id)
+	}, func(w io.Writer, got adminapi.ExplanationItem) { printWhy(w, got.Item) })
 }
 
 func printWhy(w io.Writer, e adminapi.Explanation) {
@@ -72,13 +62,13 @@ func printWhy(w io.Writer, e adminapi.Explanation) {
 	for _, r := range e.Chain {
 		fmt.Fprintf(w, "  • %s", r.Text)
 		if r.Since != nil {
-			fmt.Fprintf(w, " (since %s", r.Since.Local().Format(time.DateTime))
+			fmt.Fprintf(w, " (since %s", atTime(*r.Since))
 			if r.Until != nil {
-				fmt.Fprintf(w, ", until %s", r.Until.Local().Format(time.DateTime))
+				fmt.Fprintf(w, ", until %s", atTime(*r.Until))
 			}
 			fmt.Fprint(w, ")")
 		} else if r.Until != nil {
-			fmt.Fprintf(w, " (until %s)", r.Until.Local().Format(time.DateTime))
+			fmt.Fprintf(w, " (until %s)", atTime(*r.Until))
 		}
 		fmt.Fprintln(w)
 	}

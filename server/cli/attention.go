@@ -47,10 +47,6 @@ func (a *client) newSettings() *cobra.Command {
 default, the configuration file, the environment or a flag. Secrets are hidden.
 ` + "`muster server --example-config`" + ` explains every key.`,
 	}, adminapi.GetServerSettings, func(w io.Writer, got adminapi.Settings) {
-		table(w, "KEY\tVALUE\tFROM", func(add func(...any)) {
-			for _, s := range got.Items {
-				add(s.Key, firstOf(s.Value, "-"), s.Origin)
-			}
-		})
+		tableOf(w, "KEY\tVALUE\tFROM", got.Items, func(s adminapi.Setting) []any { return []any{s.Key, firstOf(s.Value, "-"), s.Origin} })
 	})
 }

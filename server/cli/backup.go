@@ -27,8 +27,6 @@ import (
 )
 
 func (a *client) newBackup() *cobra.Command {
-	var configFile, data string
-	var without bool
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write a backup of the server to one file (on the server's machine)",
@@ -45,21 +43,11 @@ indices for the documents and the packages.`,
 		Example: `  muster backup /backup/muster-$(date +%F).tar --data /var/lib/muster
   muster backup /backup/muster-hourly.tar --without-packages`,
 		Args: oneArg("the file to write, such as /backup/muster.tar"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			config, err := validConfig(configFile, data)
-			if err != nil {
-				return err
-			}
-			out, err := writeBackup(cmd.Context(), args[0], config, a.version, !without)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), out, out.human)
-		},
 	}
-	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().BoolVar(&without, "without-packages", false, "leave out the packages, which can be pushed again")
-	return cmd
+	without := cmd.Flags().Bool("without-packages", false, "leave out the packages, which can be pushed again")
+	return onServer(a, cmd, func(cmd *cobra.Command, args []string, config app.Config) (written, error) {
+		return writeBackup(cmd.Context(), args[0], config, a.version, !*without)
+	}, func(w io.Writer, out written) { out.human(w) })
 }
 
 // written is the output of `muster backup`.
@@ -129,7 +117,7 @@ func writeBackup(ctx context.Context, path string, config app.Config, version st
 // copyStore copies the embedded store, which a server may be using, and verifies the copy.
 func copyStore(ctx context.Context, from, to string) (err error) {
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", filepath.Dir(from), err)
+		return noData(filepath.Dir(from), err)
 	}
 	s, err := sqlite.Open(ctx, from, sqlite.Options{ReadOnly: true})
 	if err != nil {
@@ -142,8 +130,6 @@ func copyStore(ctx context.Context, from, to string) (err error) {
 }
 
 func (a *client) newRestore() *cobra.Command {
-	var configFile, data string
-	var replace bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore a backup of the server (on the server's machine)",
@@ -164,21 +150,11 @@ are paused. Afterwards:
   answer from their record; cancel those that are no longer wanted.`,
 		Example: `  muster restore /backup/muster-2026-03-01.tar --data /var/lib/muster`,
 		Args:    oneArg("the backup to restore"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			config, err := validConfig(configFile, data)
-			if err != nil {
-				return err
-			}
-			out, err := restore(cmd.Context(), args[0], config, replace)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), out, out.human)
-		},
 	}
-	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().BoolVar(&replace, "replace", false, "move what the data folder has to a folder before-restore-…")
-	return cmd
+	replace := cmd.Flags().Bool("replace", false, "move what the data folder has to a folder before-restore-…")
+	return onServer(a, cmd, func(cmd *cobra.Command, args []string, config app.Config) (restored, error) {
+		return restore(cmd.Context(), args[0], config, *replace)
+	}, func(w io.Writer, out restored) { out.human(w) })
 }
 
 // restored is the output of `muster restore`.
@@ -330,8 +306,7 @@ func beginGeneration(ctx context.Context, s store.Store) (paused []string, err e
 }
 
 func (a *client) newStoreRestored() *cobra.Command {
-	var configFile, data string
-	cmd := &cobra.Command{
+	return onServer(a, &cobra.Command{
 		Use:   "restored",
 		Short: "Let a store begin a new generation after its documents were restored",
 		Long: `Run this after you have restored the documents by other means than ` + "`muster restore`" + `, such as
@@ -341,34 +316,23 @@ next ones. All servers must be stopped. Rollouts that were running are paused, a
 of the servers is ended: run the command on each machine whose data folder has a file
 server-upgrade.`,
 		Example: "  muster store restored --config /etc/muster/server.yml",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := validConfig(configFile, data)
-			if err != nil {
-				return err
+	}, func(cmd *cobra.Command, _ []string, config app.Config) (map[string][]string, error) {
+		if config.Store.Elasticsearch == nil {
+			if _, err := os.Stat(filepath.Join(config.Data, backup.StoreFile)); err != nil {
+				return nil, noData(config.Data, err)
 			}
-			if config.Store.Elasticsearch == nil {
-				if _, err := os.Stat(filepath.Join(config.Data, backup.StoreFile)); err != nil {
-					return fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", config.Data, err)
-				}
-			}
-			s, err := openStore(cmd.Context(), config)
-			if err != nil {
-				return err
-			}
-			paused, err := beginGeneration(cmd.Context(), s)
-			if err == nil {
-				err = selfupgrade.Records{Disk: disk.OS{}, Data: config.Data, Log: slog.Default()}.Remove()
-			}
-			if err := errors.Join(err, s.Close()); err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), map[string]any{"paused_rollouts": paused}, func(w io.Writer) {
-				fmt.Fprintln(w, "The store begins a new generation when the next server starts.")
-				printPaused(w, paused)
-			})
-		},
-	}
-	offlineFlags(cmd, &configFile, &data)
-	return cmd
+		}
+		s, err := openStore(cmd.Context(), config)
+		if err != nil {
+			return nil, err
+		}
+		paused, err := beginGeneration(cmd.Context(), s)
+		if err == nil {
+			err = selfupgrade.Records{Disk: disk.OS{}, Data: config.Data, Log: slog.Default()}.Remove()
+		}
+		return map[string][]string{"paused_rollouts": paused}, errors.Join(err, s.Close())
+	}, func(w io.Writer, out map[string][]string) {
+		fmt.Fprintln(w, "The store begins a new generation when the next server starts.")
+		printPaused(w, out["paused_rollouts"])
+	})
 }

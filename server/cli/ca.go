@@ -23,7 +23,7 @@ const (
 )
 
 func (a *client) newCA() *cobra.Command {
-	cmd := &cobra.Command{
+	return noun(&cobra.Command{
 		Use:   "ca",
 		Short: "Keep the key of the CA that agents pin away from the server",
 		Long: `The server makes a CA at its first start and keeps its key in the folder tls of its data.
@@ -47,157 +47,136 @@ time: in its log, and under what needs attention.
 For an installation whose CA's key is never on a server, begin with ` + "`muster ca create`" + `,
 install the first certificate in an empty data folder, and start the server once with
 --new-store.`,
-	}
-	cmd.AddCommand(a.newCACreate(), a.newCAIssue(), a.newCAInstall(), a.newCAShow())
-	return cmd
+	}, a.newCACreate(), a.newCAIssue(), a.newCAInstall(), a.newCAShow())
 }
 
 func (a *client) newCACreate() *cobra.Command {
-	return &cobra.Command{
+	return running(a, &cobra.Command{
 		Use:   "create FOLDER",
 		Short: "Make a CA in a folder (away from the server)",
 		Args:  oneArg("a folder"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			pin, err := authority.Create(disk.OS{}, given[0], time.Now())
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), map[string]any{"ca_pin": pin, "folder": given[0]}, func(w io.Writer) {
-				fmt.Fprintf(w, "Made a CA in %s. Keep ca.key there, and a copy: without it all hosts must be enrolled again when the server's certificate ends.\nHosts pin %s\n", given[0], pin)
-			})
-		},
-	}
+	}, func(_ *cobra.Command, args []string) (map[string]string, error) {
+		pin, err := authority.Create(disk.OS{}, args[0], time.Now())
+		return map[string]string{"ca_pin": pin, "folder": args[0]}, err
+	}, func(w io.Writer, out map[string]string) {
+		fmt.Fprintf(w, "Made a CA in %s. Keep ca.key there, and a copy: without it all hosts must be enrolled again when the server's certificate ends.\nHosts pin %s\n", out["folder"], out["ca_pin"])
+	})
 }
 
 func (a *client) newCAIssue() *cobra.Command {
-	var folder, out string
-	var names []string
-	var days int
 	cmd := &cobra.Command{
 		Use:   "issue",
 		Short: "Issue a server's certificate (where the CA's key is)",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			now := time.Now()
-			issued, err := authority.Issue(disk.OS{}, folder, names, time.Duration(days)*day, now)
-			if err != nil {
-				return err
-			}
-			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-			if err != nil {
-				return fmt.Errorf("--out: %w", err)
-			}
-			_, err = f.Write(issued)
-			if err = errors.Join(err, f.Close()); err != nil {
-				return err
-			}
-			end := now.Add(time.Duration(days) * day)
-			return a.show(cmd.OutOrStdout(), map[string]any{"file": out, "ends": end}, func(w io.Writer) {
-				fmt.Fprintf(w, "Issued a certificate until %s. %s has its key too: copy it to the server and run\n  muster ca install %s\n", end.Format(time.DateOnly), out, filepath.Base(out))
-			})
-		},
 	}
-	cmd.Flags().StringVar(&folder, "ca", "", "the folder with ca.crt and ca.key")
-	cmd.Flags().StringSliceVar(&names, "name", nil, "a DNS name or an address by which agents and operators reach the server; can be repeated")
-	cmd.Flags().IntVar(&days, "days", defaultCertificateDays, "how long the certificate is valid, at most 365")
-	cmd.Flags().StringVar(&out, "out", "", "the file to write, which must not exist")
+	folder := cmd.Flags().String("ca", "", "the folder with ca.crt and ca.key")
+	names := cmd.Flags().StringSlice("name", nil, "a DNS name or an address by which agents and operators reach the server; can be repeated")
+	days := cmd.Flags().Int("days", defaultCertificateDays, "how long the certificate is valid, at most 365")
+	out := cmd.Flags().String("out", "", "the file to write, which must not exist")
 	for _, name := range []string{"ca", "name", "out"} {
 		_ = cmd.MarkFlagRequired(name) // the flag exists
 	}
-	return cmd
+	return running(a, cmd, func(*cobra.Command, []string) (made issuedCertificate, err error) {
+		now, life := time.Now(), time.Duration(*days)*day
+		issued, err := authority.Issue(disk.OS{}, *folder, *names, life, now)
+		if err != nil {
+			return made, err
+		}
+		f, err := os.OpenFile(*out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return made, fmt.Errorf("--out: %w", err)
+		}
+		_, err = f.Write(issued)
+		return issuedCertificate{now.Add(life), *out}, errors.Join(err, f.Close())
+	}, func(w io.Writer, made issuedCertificate) {
+		fmt.Fprintf(w, "Issued a certificate until %s. %s has its key too: copy it to the server and run\n  muster ca install %s\n", made.Ends.Format(time.DateOnly), made.File, filepath.Base(made.File))
+	})
 }
 
-// tlsFolder returns the folder with the CA of a server that is named by its files.
-func tlsFolder(configFile, data string) (string, error) {
-	config, err := loadConfig(configFile, data)
-	if err != nil {
-		return "", err
+// issuedCertificate is the output of `muster ca issue`.
+type issuedCertificate struct {
+	Ends time.Time `json:"ends"`
+	File string    `json:"file"`
+}
+
+// onCA is running for a subcommand on the folder with the CA of a server that is named by its files.
+func (a *client) onCA(cmd *cobra.Command, run func(folder string, args []string) (knownAuthority, error), human func(io.Writer, knownAuthority)) *cobra.Command {
+	var files serverFiles
+	files.flags(cmd)
+	return running(a, cmd, func(_ *cobra.Command, args []string) (out knownAuthority, err error) {
+		config, err := loadConfig(files.config, files.data)
+		if err != nil {
+			return out, err
+		}
+		if config.TLS.Certificate != "" {
+			return out, fmt.Errorf("this server uses the certificate %s (tls.certificate of its configuration), and has no CA: replace that file", config.TLS.Certificate)
+		}
+		return run(filepath.Join(config.Data, "tls"), args)
+	}, human)
+}
+
+// knownAuthority is what a server has of a CA.
+type knownAuthority struct {
+	Ends            time.Time  `json:"ca_ends"`
+	Pin             string     `json:"ca_pin"`
+	CertificateEnds *time.Time `json:"certificate_ends,omitempty"`
+	HasKey          bool       `json:"has_ca_key"`
+	folder          string
+}
+
+func readAuthority(folder string) (knownAuthority, error) {
+	i, err := authority.Read(disk.OS{}, folder)
+	out := knownAuthority{Ends: i.End, Pin: i.Pin, HasKey: i.HasKey, folder: folder}
+	if i.Server != nil {
+		out.CertificateEnds = &i.Server.NotAfter
 	}
-	if config.TLS.Certificate != "" {
-		return "", fmt.Errorf("this server uses the certificate %s (tls.certificate of its configuration), and has no CA: replace that file", config.TLS.Certificate)
-	}
-	return filepath.Join(config.Data, "tls"), nil
+	return out, err
 }
 
 func (a *client) newCAInstall() *cobra.Command {
-	var configFile, data string
-	cmd := &cobra.Command{
+	return a.onCA(&cobra.Command{
 		Use:   "install FILE",
 		Short: "Have the server use a certificate that was issued elsewhere (on the server's machine)",
 		Args:  oneArg("a file"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			dir, err := tlsFolder(configFile, data)
-			if err != nil {
-				return err
-			}
-			issued, err := os.ReadFile(given[0])
-			if err != nil {
-				return err
-			}
-			leaf, err := authority.Install(disk.OS{}, dir, issued, time.Now())
-			if err != nil {
-				return fmt.Errorf("%s: %w", given[0], err)
-			}
-			info, err := authority.Read(disk.OS{}, dir)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), caView(info), func(w io.Writer) {
-				fmt.Fprintf(w, "Installed a certificate until %s.\n", leaf.NotAfter.Format(time.DateOnly))
-				if info.HasKey {
-					fmt.Fprintf(w, "The CA's key is still here. Move %s to where you issue certificates, remove it from backups, and restart the server.\n", filepath.Join(dir, "ca.key"))
-				}
-			})
-		},
-	}
-	offlineFlags(cmd, &configFile, &data)
-	return cmd
+	}, func(folder string, args []string) (out knownAuthority, err error) {
+		issued, err := os.ReadFile(args[0])
+		if err != nil {
+			return out, err
+		}
+		if _, err := authority.Install(disk.OS{}, folder, issued, time.Now()); err != nil {
+			return out, fmt.Errorf("%s: %w", args[0], err)
+		}
+		return readAuthority(folder)
+	}, func(w io.Writer, out knownAuthority) {
+		fmt.Fprintf(w, "Installed a certificate until %s.\n", deref(out.CertificateEnds).Format(time.DateOnly))
+		if out.HasKey {
+			fmt.Fprintf(w, "The CA's key is still here. Move %s to where you issue certificates, remove it from backups, and restart the server.\n", filepath.Join(out.folder, "ca.key"))
+		}
+	})
 }
 
 func (a *client) newCAShow() *cobra.Command {
-	var configFile, data string
-	cmd := &cobra.Command{
+	return a.onCA(&cobra.Command{
 		Use:   "show",
 		Short: "Show the CA and the server's certificate, and until when they are valid (on the server's machine)",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := tlsFolder(configFile, data)
-			if err != nil {
-				return err
-			}
-			info, err := authority.Read(disk.OS{}, dir)
-			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("there is no CA in %s: name the data folder with --data, or start the server, which makes one", dir)
-			}
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), caView(info), func(w io.Writer) {
-				where := "kept elsewhere"
-				if info.HasKey {
-					where = "in " + dir
-				}
-				fmt.Fprintf(w, "CA pin       %s\nCA until     %s\nCA's key     %s\n", info.Pin, info.End.Format(time.DateOnly), where)
-				switch {
-				case info.Server == nil:
-					fmt.Fprintln(w, "Certificate  none yet")
-				case info.HasKey:
-					fmt.Fprintf(w, "Certificate  until %s, and the server renews it\n", info.Server.NotAfter.Format(time.DateOnly))
-				default:
-					fmt.Fprintf(w, "Certificate  until %s; issue and install another one before\n", info.Server.NotAfter.Format(time.DateOnly))
-				}
-			})
-		},
-	}
-	offlineFlags(cmd, &configFile, &data)
-	return cmd
-}
-
-// caView is the JSON of what a server has of a CA.
-func caView(i authority.Info) map[string]any {
-	v := map[string]any{"ca_pin": i.Pin, "ca_ends": i.End, "has_ca_key": i.HasKey}
-	if i.Server != nil {
-		v["certificate_ends"] = i.Server.NotAfter
-	}
-	return v
+	}, func(folder string, _ []string) (knownAuthority, error) {
+		out, err := readAuthority(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("there is no CA in %s: name the data folder with --data, or start the server, which makes one", folder)
+		}
+		return out, err
+	}, func(w io.Writer, out knownAuthority) {
+		where := "kept elsewhere"
+		if out.HasKey {
+			where = "in " + out.folder
+		}
+		fmt.Fprintf(w, "CA pin       %s\nCA until     %s\nCA's key     %s\n", out.Pin, out.Ends.Format(time.DateOnly), where)
+		switch {
+		case out.CertificateEnds == nil:
+			fmt.Fprintln(w, "Certificate  none yet")
+		case out.HasKey:
+			fmt.Fprintf(w, "Certificate  until %s, and the server renews it\n", out.CertificateEnds.Format(time.DateOnly))
+		default:
+			fmt.Fprintf(w, "Certificate  until %s; issue and install another one before\n", out.CertificateEnds.Format(time.DateOnly))
+		}
+	})
 }

@@ -218,6 +218,32 @@ func table(w io.Writer, heading string, rows func(add func(cells ...any))) {
 	}
 }
 
+// tableOf prints a table with a row for each item.
+func tableOf[T any](w io.Writer, heading string, items []T, row func(T) []any) {
+	table(w, heading, func(add func(...any)) {
+		for _, item := range items {
+			add(row(item)...)
+		}
+	})
+}
+
+// details prints what is known of one thing, each on a line with its name in a column of a width.
+type details struct {
+	w     io.Writer
+	width int
+}
+
+func (d details) row(name, text string) { fmt.Fprintf(d.w, "  %-*s %s\n", d.width, name, text) }
+
+func (d details) rowf(name, format string, args ...any) { d.row(name, fmt.Sprintf(format, args...)) }
+
+// option prints a line unless its text is empty.
+func (d details) option(name, text string) {
+	if text != "" {
+		d.row(name, text)
+	}
+}
+
 // maxCell is how many characters of a cell a table shows, so that a row stays on one
 // line.
 const maxCell = 120
@@ -252,6 +278,9 @@ func ago(t *time.Time, now time.Time) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
+// atTime formats a time as the clock of this machine shows it.
+func atTime(t time.Time) string { return t.Local().Format(time.DateTime) }
+
 // given returns a pointer to an option, nil if it is zero.
 func given[T comparable](v T) *T {
 	var zero T
@@ -267,6 +296,26 @@ func deref[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// someArgs requires an argument or more; says is its error.
+func someArgs(says string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New(says)
+		}
+		return nil
+	}
+}
+
+// twoArgs requires exactly two arguments, which its error describes as what.
+func twoArgs(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 2 {
+			return nil
+		}
+		return fmt.Errorf("want %s (see `%s --help`)", what, c.CommandPath())
+	}
 }
 
 // oneArg requires exactly one argument, which its error describes as what.

@@ -220,10 +220,8 @@ func addRollbacks(all *adminapi.RollbackPreview, p adminapi.UpgradePreview) {
 
 func printComponentRollback(w io.Writer, name string, p adminapi.RollbackPreview) {
 	fmt.Fprintf(w, "Component %s would be rolled back on %s, and not on %d.\n", name, counted(p.Will, "agent"), p.Wont)
-	table(w, "HOST\tHAS\tROLLBACK TO\tREMARK", func(add func(...any)) {
-		for _, i := range p.Items {
-			add(i.Hostname, firstOf(i.Version, "none"), firstOf(deref(i.To), "-"), deref(i.Reason))
-		}
+	tableOf(w, "HOST\tHAS\tROLLBACK TO\tREMARK", p.Items, func(i adminapi.RollbackPreviewItem) []any {
+		return []any{i.Hostname, firstOf(i.Version, "none"), firstOf(deref(i.To), "-"), deref(i.Reason)}
 	})
 	printCauses(w, deref(p.Causes), "ROLLBACK")
 }

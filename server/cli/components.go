@@ -17,13 +17,11 @@ import (
 )
 
 func (a *client) newComponents() *cobra.Command {
-	cmd := &cobra.Command{Use: "components", Short: "List, upgrade and roll back the components that agents run"}
-	cmd.AddCommand(a.newComponentsList(), a.newComponentsUpgrade(), a.newComponentsRollback())
-	return cmd
+	return noun(&cobra.Command{Use: "components", Short: "List, upgrade and roll back the components that agents run"},
+		a.newComponentsList(), a.newComponentsUpgrade(), a.newComponentsRollback())
 }
 
 func (a *client) newComponentsList() *cobra.Command {
-	var kuery string
 	cmd := &cobra.Command{
 		Use:   "list [COMPONENT]",
 		Short: "List the components that agents run, or the agents that run one",
@@ -36,28 +34,25 @@ func (a *client) newComponentsList() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return a.listComponent(cmd, args[0], kuery)
-			}
-			got, err := ask(cmd.Context(), a, adminapi.ListComponents, url.Values{"kuery": {kuery}})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "COMPONENT\tRUNTIME\tAGENTS\tHEALTHY\tUPGRADING\tFAILED\tVERSIONS", func(add func(...any)) {
-					for _, c := range got.Items {
-						versions := each(c.Versions, func(v adminapi.ComponentVersion) string {
-							return fmt.Sprintf("%s (%d)", firstOf(v.Version, "none"), v.Agents)
-						})
-						add(c.Name, strings.Join(c.Runtimes, ", "), c.Agents, c.Healthy, c.Upgrading, c.Failed, strings.Join(versions, ", "))
-					}
-				})
-			})
-		},
 	}
-	cmd.Flags().StringVar(&kuery, "kuery", "", "only on agents that match this KQL query")
+	kuery := cmd.Flags().String("kuery", "", "only on agents that match this KQL query")
+	all := showingFor(a, cmd, adminapi.ListComponents, query{"kuery": "--kuery"}, printComponents).RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return a.listComponent(cmd, args[0], *kuery)
+		}
+		return all(cmd, args)
+	}
 	return cmd
+}
+
+func printComponents(w io.Writer, got adminapi.ComponentList) {
+	tableOf(w, "COMPONENT\tRUNTIME\tAGENTS\tHEALTHY\tUPGRADING\tFAILED\tVERSIONS", got.Items, func(c adminapi.ComponentSummary) []any {
+		versions := each(c.Versions, func(v adminapi.ComponentVersion) string {
+			return fmt.Sprintf("%s (%d)", firstOf(v.Version, "none"), v.Agents)
+		})
+		return []any{c.Name, strings.Join(c.Runtimes, ", "), c.Agents, c.Healthy, c.Upgrading, c.Failed, strings.Join(versions, ", ")}
+	})
 }
 
 // componentOnAgent is a component of one agent, for -o json.
@@ -76,10 +71,8 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 		return a.ofComponent(cmd.Context(), name, fmt.Errorf("no agent that the query selects runs component %s", name))
 	}
 	return a.show(cmd.OutOrStdout(), map[string]any{"items": all}, func(w io.Writer) {
-		table(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", func(add func(...any)) {
-			for _, c := range all {
-				add(c.AgentID, c.Hostname, firstOf(deref(c.Version), "none"), c.Status, componentUpgrade(c.Component), c.Message)
-			}
+		tableOf(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", all, func(c componentOnAgent) []any {
+			return []any{c.AgentID, c.Hostname, firstOf(deref(c.Version), "none"), c.Status, componentUpgrade(c.Component), c.Message}
 		})
 		if total > len(all) {
 			fmt.Fprintf(w, "… and %d more\n", total-len(all))

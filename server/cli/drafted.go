@@ -63,13 +63,18 @@ func (d drafted[Item, Status, Preview]) of(cmd *cobra.Command, states []string) 
 func commanding[In, Item, Status, Preview any](a *client, d drafted[Item, Status, Preview], cmd *cobra.Command, states []string, op adminapi.Operation[In, Item],
 	request func(cmd *cobra.Command, args []string) (In, error), done func(got Item, args []string) string, follow *following,
 ) *cobra.Command {
-	sendingThen(a, d.of(cmd, states), op, request, func(cmd *cobra.Command, args []string, got Item) error {
+	give := sent(a, op, request)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		got, err := give(cmd, args)
+		if err != nil {
+			return err
+		}
 		return d.showOrFollow(a, cmd, got, deref(follow), func(w io.Writer) { fmt.Fprintln(w, done(got, args)) })
-	})
+	}
 	if follow != nil {
 		follow.register(cmd.Flags(), d.noun)
 	}
-	return cmd
+	return d.of(cmd, states)
 }
 
 // reasoned is a subcommand that takes only a reason.
@@ -202,12 +207,9 @@ func (d drafted[Item, Status, Preview]) previewAndRun(a *client, cmd *cobra.Comm
 		return err
 	}
 	if !s.yes {
-		ok, err := confirm(cmd, fmt.Sprintf("Start %s %s %s?", d.noun, id, size))
-		if err != nil {
+		otherwise := fmt.Sprintf("not started: start the draft later with `%s --hash %s`", d.command("start", id), hash)
+		if err := confirm(cmd, fmt.Sprintf("Start %s %s %s?", d.noun, id, size), otherwise); err != nil {
 			return err
-		}
-		if !ok {
-			return fmt.Errorf("not started: start the draft later with `%s --hash %s`", d.command("start", id), hash)
 		}
 	}
 	s.req.Hash = hash

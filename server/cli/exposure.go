@@ -14,23 +14,20 @@ import (
 )
 
 func (a *client) newExposure() *cobra.Command {
-	cmd := &cobra.Command{
+	return noun(&cobra.Command{
 		Use:   "exposure",
 		Short: "Show and set the exposure budget of new versions",
 		Long: `The exposure budget bounds the share of the fleet that runs, or was offered, a new
 version: one that has not been healthy for long enough yet. It holds whatever a plan
 says. The server refuses to start a rollout that could exceed the budget, and pauses
 one that would.`,
-	}
-	cmd.AddCommand(a.newExposureShow(), a.newExposureSet())
-	return cmd
+	},
+		showing(a, &cobra.Command{Use: "show", Short: "Show the budget"}, adminapi.GetExposure, printRule),
+		a.newExposureSet())
 }
 
-func (a *client) newExposureShow() *cobra.Command {
-	return showing(a, &cobra.Command{Use: "show", Short: "Show the budget"}, adminapi.GetExposure, func(w io.Writer, got adminapi.ExposureRuleItem) { printRule(w, got.Item) })
-}
-
-func printRule(w io.Writer, r adminapi.ExposureRule) {
+func printRule(w io.Writer, got adminapi.ExposureRuleItem) {
+	r := got.Item
 	if !r.Enabled {
 		fmt.Fprintln(w, "There is no exposure budget: set one with `muster exposure set --percent 10 --healthy-hours 24`.")
 		return
@@ -79,7 +76,7 @@ func (a *client) newExposureSet() *cobra.Command {
 			req.Per = labels
 		}
 		return req, nil
-	}, func(w io.Writer, got adminapi.ExposureRuleItem) { printRule(w, got.Item) })
+	}, printRule)
 	f := cmd.Flags()
 	f.Float64Var(&percent, "percent", 0, "percentage of the fleet that may run a new version")
 	f.Float64Var(&hours, "healthy-hours", 0, "healthy agent-hours after which a version is no longer new")

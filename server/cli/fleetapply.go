@@ -84,12 +84,9 @@ does something. If the time is over, the exit code is 1.`,
 				return work.show()
 			}
 			if len(surplus) > 0 && !yes {
-				ok, err := confirm(cmd, fmt.Sprintf("These objects are in no file, and are deleted: %s. Their agents keep what they run.\nGo on?", strings.Join(surplus, ", ")))
-				if err != nil {
+				question := fmt.Sprintf("These objects are in no file, and are deleted: %s. Their agents keep what they run.\nGo on?", strings.Join(surplus, ", "))
+				if err := confirm(cmd, question, "nothing was applied"); err != nil {
 					return err
-				}
-				if !ok {
-					return errors.New("nothing was applied")
 				}
 			}
 			err = work.write(objects)
@@ -207,8 +204,7 @@ func (w *application) put(d *declaration) (applied, error) {
 	out := applied{name: d.name}
 	ctx := w.cmd.Context()
 	before, err := w.client.fleetCall(ctx, adminapi.GetFleet.Call, url.Values{"apiVersion": {d.apiVersion}}, nil, d.name)
-	var refused *refusal
-	if errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusBadRequest) {
+	if isRefusal(err, http.StatusNotFound, http.StatusBadRequest) {
 		err = nil // a new object; or a wrong apiVersion, which PUT explains
 	}
 	if err != nil {
@@ -277,8 +273,7 @@ func (w *application) write(objects []*declaration) error {
 func (w *application) prune(names []string) error {
 	for _, name := range names {
 		_, err := w.client.deleteFleet(w.cmd.Context(), name, false)
-		var refused *refusal
-		if errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		if isRefusal(err, http.StatusNotFound) {
 			continue // somebody else deleted it
 		}
 		if err != nil {

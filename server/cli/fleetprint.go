@@ -103,41 +103,35 @@ func ageOf(f *spec.Fleet, now time.Time) string {
 
 func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {
 	fmt.Fprintf(w, "fleet/%s\n", f.Metadata.Name)
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	row("ready", "%s", readyWord(f))
-	row("agents", "%d", f.Status.Agents)
+	about := details{w, 12}
+	about.row("ready", readyWord(f))
+	about.row("agents", fmt.Sprint(f.Status.Agents))
 	for _, p := range f.Spec.Parts() {
 		wants := p.Version
 		if p.UpgradeManifest != nil {
 			wants = fmt.Sprintf("manifest %s of profile %s", p.UpgradeManifest.ID, p.UpgradeManifest.Profile)
 		}
-		row(p.Name(), "wants %s; runs %s", wants, firstOf(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
+		about.rowf(p.Name(), "wants %s; runs %s", wants, firstOf(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
 	}
-	row("generation", "%d, created %s", f.Metadata.Generation, ago(f.Metadata.CreationTimestamp, now))
+	about.rowf("generation", "%d, created %s", f.Metadata.Generation, ago(f.Metadata.CreationTimestamp, now))
 	if f.Status.ObservedGeneration != f.Metadata.Generation {
-		row("", "the server has not observed it yet; what follows is about generation %d", f.Status.ObservedGeneration)
+		about.rowf("", "the server has not observed it yet; what follows is about generation %d", f.Status.ObservedGeneration)
 	}
-	row("hash", "%s", firstOf(f.Status.RequestedRolloutHash, "none yet"))
+	about.row("hash", firstOf(f.Status.RequestedRolloutHash, "none yet"))
 	if done := f.Status.LastCompletedRolloutHash; done != f.Status.RequestedRolloutHash {
-		row("completed", "%s", firstOf(done, "none yet"))
+		about.row("completed", firstOf(done, "none yet"))
 	}
 	if r := f.Status.Rollout; r != nil {
-		row("rollout", "%s: see `muster rollouts status %s`", rolloutText(f), r.ID)
-		if r.Waiting != "" {
-			row("", "%s", r.Waiting)
-		}
+		about.rowf("rollout", "%s: see `muster rollouts status %s`", rolloutText(f), r.ID)
+		about.option("", r.Waiting)
 	}
 	if s := f.Status.Suspended; s != nil {
-		row("suspended", "by %s at %s: %s", s.By, s.At.Local().Format(time.DateTime), firstOf(s.Why, "no reason given"))
-		row("", "resume it with `muster fleets resume %s`", f.Metadata.Name)
+		about.rowf("suspended", "by %s at %s: %s", s.By, atTime(s.At), firstOf(s.Why, "no reason given"))
+		about.rowf("", "resume it with `muster fleets resume %s`", f.Metadata.Name)
 	}
 	if len(f.Status.Conditions) > 0 {
-		table(w, "CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE", func(add func(...any)) {
-			for _, c := range f.Status.Conditions {
-				add(c.Type, c.Status, ago(&c.LastTransitionTime, now), c.Reason, c.Message)
-			}
+		tableOf(w, "CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE", f.Status.Conditions, func(c spec.Condition) []any {
+			return []any{c.Type, c.Status, ago(&c.LastTransitionTime, now), c.Reason, c.Message}
 		})
 	}
 }

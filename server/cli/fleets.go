@@ -167,35 +167,32 @@ func writeObjects(w io.Writer, objects []json.RawMessage) error {
 	return writeYAML(w, docs...)
 }
 
+// completeFleets completes the name of an object as the first argument.
 func (a *client) completeFleets(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeFleetNames(cmd, args, typed)
+	return completingFirst(a.fleetNames)(cmd, args, typed)
 }
 
-func (a *client) completeFleetNames(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	list, err := a.fleets(cmd.Context(), "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (a *client) completeFleetNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return completing(a.fleetNames)(cmd, args, typed)
+}
+
+func (a *client) fleetNames(ctx context.Context) ([]string, error) {
+	list, err := a.fleets(ctx, "")
 	var names []string
 	for _, raw := range list.Items {
 		if f, err := object(raw); err == nil {
 			names = append(names, f.Metadata.Name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names, err
 }
 
 var oneFleet = oneArg("the name of one object: `muster get fleets` shows them")
 
 func (a *client) newGet() *cobra.Command {
-	cmd := &cobra.Command{Use: "get", Short: "Show declared objects"}
 	fleets := a.newFleetsList("fleets")
 	fleets.Aliases = []string{"fleet"}
-	cmd.AddCommand(fleets)
-	return cmd
+	return noun(&cobra.Command{Use: "get", Short: "Show declared objects"}, fleets)
 }
 
 // newFleetsList returns the subcommand that shows objects, under a name: muster get fleets, and muster
@@ -271,8 +268,6 @@ func (a *client) showFleet(cmd *cobra.Command, name string) error {
 }
 
 func (a *client) newDelete() *cobra.Command {
-	cmd := &cobra.Command{Use: "delete", Short: "Delete declared objects"}
-	var yes, dryRun bool
 	one := &cobra.Command{
 		Use:     "fleet NAME",
 		Aliases: []string{"fleets"},
@@ -284,38 +279,34 @@ The command asks for confirmation; without a terminal, pass --yes.`,
 		Example:           "  muster delete fleet web --why \"moved to fleet/edge\"\n  muster delete fleet web --yes",
 		Args:              oneFleet,
 		ValidArgsFunction: a.completeFleets,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name := args[0]
-			if !yes && !dryRun {
-				if !isTerminal(cmd.InOrStdin()) {
-					return &usageError{errNoQuestion}
-				}
-				f, _, err := a.fleet(cmd.Context(), name)
-				if err != nil {
-					return err
-				}
-				ok, err := confirm(cmd, fmt.Sprintf("Delete fleet/%s? Its %s keep what they run.", name, counted(f.Status.Agents, "agent")))
-				if err != nil {
-					return err
-				}
-				if !ok {
-					return fmt.Errorf("fleet/%s is not deleted", name)
-				}
+	}
+	yes := one.Flags().BoolP("yes", "y", false, "delete it without asking for confirmation")
+	dryRun := one.Flags().Bool("dry-run", false, "check everything and change nothing")
+	one.RunE = func(cmd *cobra.Command, args []string) error {
+		name := args[0]
+		if !*yes && !*dryRun {
+			if !isTerminal(cmd.InOrStdin()) {
+				return &usageError{errNoQuestion}
 			}
-			got, err := a.deleteFleet(cmd.Context(), name, dryRun)
+			f, _, err := a.fleet(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			return a.showObjects(cmd.OutOrStdout(), []json.RawMessage{got.body}, true, func(w io.Writer) {
-				fmt.Fprintf(w, "fleet/%s deleted%s\n", name, dryRunWords(dryRun))
-			})
-		},
+			question := fmt.Sprintf("Delete fleet/%s? Its %s keep what they run.", name, counted(f.Status.Agents, "agent"))
+			if err := confirm(cmd, question, "fleet/"+name+" is not deleted"); err != nil {
+				return err
+			}
+		}
+		got, err := a.deleteFleet(cmd.Context(), name, *dryRun)
+		if err != nil {
+			return err
+		}
+		return a.showObjects(cmd.OutOrStdout(), []json.RawMessage{got.body}, true, func(w io.Writer) {
+			fmt.Fprintf(w, "fleet/%s deleted%s\n", name, dryRunWords(*dryRun))
+		})
 	}
-	one.Flags().BoolVarP(&yes, "yes", "y", false, "delete it without asking for confirmation")
-	one.Flags().BoolVar(&dryRun, "dry-run", false, "check everything and change nothing")
 	outputs(one, "yaml", "name")
-	cmd.AddCommand(one)
-	return cmd
+	return noun(&cobra.Command{Use: "delete", Short: "Delete declared objects"}, one)
 }
 
 // errNoQuestion is the error of a subcommand that would ask for confirmation and cannot.
@@ -337,7 +328,7 @@ func dryRunWords(dryRun bool) string {
 }
 
 func (a *client) newFleets() *cobra.Command {
-	cmd := &cobra.Command{
+	return noun(&cobra.Command{
 		Use:   "fleets",
 		Short: "Declare which agents run which versions: list, example, hash, history, resume",
 		Long: `An object of kind Fleet declares which agents run which versions. People and tools change
@@ -353,17 +344,13 @@ the documentation.
 ` + "`muster explain fleet`" + ` explains every field. Orders for agents of an object, such as
 muster agents upgrade, are refused; with --take-over they suspend the object until its
 spec changes or it is resumed.`,
-	}
-	cmd.AddCommand(a.newFleetsList("list"), newFleetsExample(), a.newFleetsHash(), a.newFleetsHistory(), a.newFleetsResume())
-	return cmd
-}
-
-func newFleetsExample() *cobra.Command {
-	return newExample("Print an object with every key explained", "  muster fleets example > fleet.yaml", func() string { return exampleFleet })
+	},
+		a.newFleetsList("list"),
+		newExample("Print an object with every key explained", "  muster fleets example > fleet.yaml", func() string { return exampleFleet }),
+		a.newFleetsHash(), a.newFleetsHistory(), a.newFleetsResume())
 }
 
 func (a *client) newFleetsHistory() *cobra.Command {
-	var limit int
 	cmd := &cobra.Command{
 		Use:   "history NAME",
 		Short: "Show who changed an object, what and why, newest first",
@@ -372,33 +359,30 @@ read from the audit trail, so it remains when the object is deleted.`,
 		Example:           "  muster fleets history web\n  muster fleets history web -o json | jq '.items[0].rollouts'",
 		Args:              oneFleet,
 		ValidArgsFunction: a.completeFleets,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got := adminapi.FleetHistory{Items: []adminapi.FleetChange{}}
-			for len(got.Items) < limit {
-				size := min(limit-len(got.Items), pageSize)
-				page, err := ask(cmd.Context(), a, adminapi.ListFleetHistory, url.Values{"offset": {fmt.Sprint(len(got.Items))}, "limit": {fmt.Sprint(size)}}, args[0])
-				if err != nil {
-					return err
-				}
-				got.Items, got.Total = append(got.Items, page.Items...), page.Total
-				if len(page.Items) < size {
-					break
-				}
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "AT\tWHO\tWHAT\tGENERATION\tHASH\tCHANGED\tROLLOUTS\tWHY", func(add func(...any)) {
-					for _, c := range got.Items {
-						add(c.At.Local().Format(time.DateTime), c.By, c.Action, firstOf(numberOf(c.Generation), "-"), shortHash(c.Hash), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(rolloutRefs(c.Rollouts), "-"), c.Why)
-					}
-				})
-				if got.Total > len(got.Items) {
-					fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
-				}
-			})
-		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of changes to list")
-	return cmd
+	limit := cmd.Flags().Int("limit", 100, "maximum number of changes to list")
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (got adminapi.FleetHistory, err error) {
+		got.Items = []adminapi.FleetChange{}
+		for len(got.Items) < *limit {
+			size := min(*limit-len(got.Items), pageSize)
+			page, err := ask(cmd.Context(), a, adminapi.ListFleetHistory, url.Values{"offset": {fmt.Sprint(len(got.Items))}, "limit": {fmt.Sprint(size)}}, args[0])
+			if err != nil {
+				return got, err
+			}
+			got.Items, got.Total = append(got.Items, page.Items...), page.Total
+			if len(page.Items) < size {
+				break
+			}
+		}
+		return got, nil
+	}, func(w io.Writer, got adminapi.FleetHistory) {
+		tableOf(w, "AT\tWHO\tWHAT\tGENERATION\tHASH\tCHANGED\tROLLOUTS\tWHY", got.Items, func(c adminapi.FleetChange) []any {
+			return []any{atTime(c.At), c.By, c.Action, firstOf(numberOf(c.Generation), "-"), shortHash(c.Hash), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(rolloutRefs(c.Rollouts), "-"), c.Why}
+		})
+		if got.Total > len(got.Items) {
+			fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
+		}
+	})
 }
 
 func numberOf(n int64) string {

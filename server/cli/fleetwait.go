@@ -202,12 +202,11 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 // error that waiting does not mend is returned.
 func (a *client) checkFleet(ctx context.Context, o awaitedFleet, c condition) (met, stuck bool, state string, raw json.RawMessage, err error) {
 	f, raw, err := a.fleet(ctx, o.name)
-	var refused *refusal
 	switch {
 	case err == nil:
 		met, stuck, state = c.metBy(&f, o.generation)
 		return met, stuck, state, raw, nil
-	case errors.As(err, &refused) && refused.status == http.StatusNotFound && c.of == "":
+	case c.of == "" && isRefusal(err, http.StatusNotFound):
 		return true, false, "is deleted", nil, nil
 	case isFinal(err):
 		return false, false, "", nil, err

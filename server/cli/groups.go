@@ -48,8 +48,22 @@ Commands that follow a group (--wait, watch) exit with
 the server refuses; --accept-drift starts the group with the fleet as it is now. Without
 --hash the command shows a preview first and asks for confirmation.`)
 	cmd.AddCommand(
-		a.newGroupsCreate(), a.newGroupsPreview(), start, a.newGroupsList(), a.newGroupsShow(), d.newWatch(a, "", "running", "paused", "cancelling", "rolling_back"),
-		a.newGroupsPause(), a.newGroupsSkip(), a.newGroupsDelete(),
+		a.newGroupsCreate(), start, a.newGroupsList(), d.newWatch(a, "", "running", "paused", "cancelling", "rolling_back"), a.newGroupsPause(), a.newGroupsSkip(),
+		d.of(&cobra.Command{
+			Use:   "preview GROUP",
+			Short: "Show what a draft would do",
+			Long: `Show what each member of a draft would upgrade as of now. Pass the hash to start, which
+refuses if the fleet has changed since. ` + "`muster rollouts preview --file`" + ` shows the whole
+preview of one plan.`,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return d.showPreview(a, cmd, args[0], printGroupPreview)
+			},
+		}, []string{"draft"}),
+		showing(a, d.of(&cobra.Command{
+			Use:   "show GROUP",
+			Short: "Show one group: its members, what it waits for, what stopped it",
+		}, nil), adminapi.GetGroup, func(w io.Writer, got adminapi.GroupStatusItem) { printGroup(w, got.Item, time.Now()) }),
+		showing(a, d.of(&cobra.Command{Use: "delete GROUP", Short: "Delete a draft"}, []string{"draft"}), adminapi.DeleteGroup, saying[adminapi.ActionWord]("deleted")),
 		newExample("Print a group with every key explained", "  muster groups example > group.yaml", func() string { return exampleGroup }),
 	)
 	for _, verb := range groupVerbs {
@@ -122,26 +136,10 @@ previewed; without a terminal, pass --yes to skip the question.`,
 
 func groupNameAndID(g adminapi.RolloutGroup) string { return fmt.Sprintf("%q (%s)", g.Plan.Name, g.ID) }
 
-func (a *client) newGroupsPreview() *cobra.Command {
-	d := a.groupDrafts()
-	return d.of(&cobra.Command{
-		Use:   "preview GROUP",
-		Short: "Show what a draft would do",
-		Long: `Show what each member of a draft would upgrade as of now. Pass the hash to start, which
-refuses if the fleet has changed since. ` + "`muster rollouts preview --file`" + ` shows the whole
-preview of one plan.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.showPreview(a, cmd, args[0], printGroupPreview)
-		},
-	}, []string{"draft"})
-}
-
 func printGroupPreview(w io.Writer, got adminapi.GroupPreviewItem) {
 	p := got.Item
-	table(w, "MEMBER\tVERSION\tAGENTS\tLEFT OUT\tOFFLINE\tBATCHES\tAT LEAST\tABOUT", func(add func(...any)) {
-		for _, m := range p.Members {
-			add(m.Name, m.Version, m.Targets, m.Skipped, m.Offline, m.Batches, formatDuration(m.AtLeast.D()), formatDuration(m.Estimate.D()))
-		}
+	tableOf(w, "MEMBER\tVERSION\tAGENTS\tLEFT OUT\tOFFLINE\tBATCHES\tAT LEAST\tABOUT", p.Members, func(m fleet.GroupMemberPreview) []any {
+		return []any{m.Name, m.Version, m.Targets, m.Skipped, m.Offline, m.Batches, formatDuration(m.AtLeast.D()), formatDuration(m.Estimate.D())}
 	})
 	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", formatDuration(p.AtLeast.D()), formatDuration(p.Estimate.D()))
 	for _, m := range p.Members {
@@ -164,36 +162,19 @@ func (a *client) newGroupsList() *cobra.Command {
 	})
 }
 
-func (a *client) newGroupsShow() *cobra.Command {
-	return showing(a, &cobra.Command{
-		Use:               "show GROUP",
-		Short:             "Show one group: its members, what it waits for, what stopped it",
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups(),
-	}, adminapi.GetGroup, func(w io.Writer, got adminapi.GroupStatusItem) { printGroup(w, got.Item, time.Now()) })
-}
-
 func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
 	fmt.Fprintf(w, "%s  %s\n", g.Plan.Name, g.ID)
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	row("state", "%s", spaced(string(g.State)))
-	row("on failure", "%s", g.Plan.FailurePolicy)
-	row("created", "%s by %s", ago(&g.CreatedAt, now), g.CreatedBy)
-	if g.StartedAt != nil {
-		row("started", "%s by %s", ago(g.StartedAt, now), g.StartedBy)
-	}
-	if g.EndedAt != nil {
-		row("ended", "%s", ago(g.EndedAt, now))
-	}
+	about := details{w, 14}
+	about.row("state", spaced(string(g.State)))
+	about.row("on failure", string(g.Plan.FailurePolicy))
+	about.times(g.CreatedAt, g.CreatedBy, g.StartedAt, g.StartedBy, g.EndedAt, now)
 	if g.RollingBack != nil {
-		row("rolled back", "%s by %s: %s", ago(&g.RollingBack.At, now), g.RollingBack.By, g.RollingBack.Why)
+		about.rowf("rolled back", "%s by %s: %s", ago(&g.RollingBack.At, now), g.RollingBack.By, g.RollingBack.Why)
 	}
 	if g.Stop != nil {
-		row("stopped", "%s (%s, %s)", g.Stop.Text, g.Stop.By, ago(&g.Stop.At, now))
-	} else if text := g.Waiting; text != "" {
-		row("waiting", "%s%s", text, timeLeft(adminapi.Wait{Until: g.Until}, now))
+		about.rowf("stopped", "%s (%s, %s)", g.Stop.Text, g.Stop.By, ago(&g.Stop.At, now))
+	} else if g.Waiting != "" {
+		about.row("waiting", g.Waiting+timeLeft(adminapi.Wait{Until: g.Until}, now))
 	}
 	table(w, "MEMBER\tVERSION\tSTATE\tDONE\tFAILED\tROLLOUT\tREMARK", func(add func(...any)) {
 		for i, p := range g.Progress {
@@ -360,15 +341,6 @@ stopped the rollback keeps its version.`,
 	}, func(got adminapi.RolloutGroupItem, args []string) string {
 		return fmt.Sprintf("Group %s goes on without %s.", groupNameAndID(got.Item), args[1])
 	}, nil)
-}
-
-func (a *client) newGroupsDelete() *cobra.Command {
-	return showing(a, &cobra.Command{
-		Use:               "delete GROUP",
-		Short:             "Delete a draft",
-		Args:              oneGroup,
-		ValidArgsFunction: a.completeGroups("draft"),
-	}, adminapi.DeleteGroup, saying[adminapi.ActionWord]("deleted"))
 }
 
 // completeGroups completes the ids of groups in these states, or of all if there are none.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,69 +16,49 @@ import (
 )
 
 func (a *client) newKeys() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "List, show, create and revoke enrollment keys"}
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List enrollment keys",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	show := &cobra.Command{
+		Use:   "show KEY",
+		Short: "Show the token of an enrollment key, and the commands that install and enrol a host with it",
+		Args:  oneArg("one key id"),
+	}
+	create := &cobra.Command{
+		Use:   "create",
+		Short: "Create an enrollment key and show its token, and the commands that install and enrol a host with it",
+	}
+	name := create.Flags().String("name", "", "name of the key")
+	policy := create.Flags().String("policy", "default", "policy that hosts enrol into")
+	expiration := create.Flags().String("expires", "", "how long the key enrols hosts, such as 24h or 30d (default: no limit)")
+	create = a.showingKey(create, func(cmd *cobra.Command, _ []string) (shownKey, error) {
+		req := adminapi.CreateEnrollmentKeyRequest{Name: name, PolicyId: *policy, Expiration: expirationOf(*expiration)}
+		got, err := call(cmd.Context(), a, adminapi.Operation[adminapi.CreateEnrollmentKeyRequest, shownKey]{Call: adminapi.CreateEnrollmentKey.Call}, req)
+		if isRefusal(err, http.StatusNotFound) {
+			err = fmt.Errorf("%w: see `muster policies list`", err)
+		}
+		return got, err
+	})
+	return noun(&cobra.Command{Use: "keys", Short: "List, show, create and revoke enrollment keys"},
+		running(a, &cobra.Command{Use: "list", Short: "List enrollment keys"}, func(cmd *cobra.Command, _ []string) (adminapi.EnrollmentKeyList, error) {
 			got, err := ask(cmd.Context(), a, adminapi.ListEnrollmentKeys, url.Values{"perPage": {"10000"}})
-			if err != nil {
-				return err
-			}
 			// A list is kept and passed on more readily than one token; see newSecret.
 			got.List = nil
 			for i := range got.Items {
 				got.Items[i].ApiKey = nil
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				rows[adminapi.EnrollmentKey]{heading: "ID\tNAME\tPOLICY\tACTIVE\tCREATED\tEXPIRES", row: func(k adminapi.EnrollmentKey, _ time.Time) []any {
-					return []any{k.Id, k.Name, k.PolicyId, k.Active, k.CreatedAt.Local().Format(time.DateTime), expires(k.ExpireAt)}
-				}}.print(w, got.Items)
+			return got, err
+		}, func(w io.Writer, got adminapi.EnrollmentKeyList) {
+			tableOf(w, "ID\tNAME\tPOLICY\tACTIVE\tCREATED\tEXPIRES", got.Items, func(k adminapi.EnrollmentKey) []any {
+				return []any{k.Id, k.Name, k.PolicyId, k.Active, atTime(k.CreatedAt), expires(k.ExpireAt)}
 			})
-		},
-	}
-	var platform string
-	show := &cobra.Command{
-		Use:   "show KEY",
-		Short: "Show the token of an enrollment key, and the commands that install and enrol a host with it",
-		Args:  oneArg("one key id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showKey(cmd, platform, func() (shownKey, error) {
-				return ask(cmd.Context(), a, adminapi.Operation[adminapi.None, shownKey]{Call: adminapi.GetEnrollmentKey.Call}, nil, args[0])
-			})
-		},
-	}
-	var name, policyID, expiration string
-	create := &cobra.Command{
-		Use:   "create",
-		Short: "Create an enrollment key and show its token, and the commands that install and enrol a host with it",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.showKey(cmd, platform, func() (shownKey, error) {
-				req := adminapi.CreateEnrollmentKeyRequest{Name: &name, PolicyId: policyID, Expiration: expirationOf(expiration)}
-				got, err := call(cmd.Context(), a, adminapi.Operation[adminapi.CreateEnrollmentKeyRequest, shownKey]{Call: adminapi.CreateEnrollmentKey.Call}, req)
-				var refused *refusal
-				if errors.As(err, &refused) && refused.status == http.StatusNotFound {
-					err = fmt.Errorf("%w: see `muster policies list`", err)
-				}
-				return got, err
-			})
-		},
-	}
-	create.Flags().StringVar(&name, "name", "", "name of the key")
-	create.Flags().StringVar(&policyID, "policy", "default", "policy that hosts enrol into")
-	create.Flags().StringVar(&expiration, "expires", "", "how long the key enrols hosts, such as 24h or 30d (default: no limit)")
-	for _, c := range []*cobra.Command{show, create} {
-		c.Flags().StringVar(&platform, "platform", "", "show only the command for this platform, such as linux-arm64 (default: all that a package is published for)")
-	}
-	revoke := showing(a, &cobra.Command{
-		Use:   "revoke KEY",
-		Short: "Revoke an enrollment key; agents enrolled with it stay enrolled",
-		Args:  oneArg("one key id"),
-	}, adminapi.RevokeEnrollmentKey, saying[adminapi.ActionWord]("revoked"))
-	cmd.AddCommand(list, show, create, revoke)
-	return cmd
+		}),
+		a.showingKey(show, func(cmd *cobra.Command, args []string) (shownKey, error) {
+			return ask(cmd.Context(), a, adminapi.Operation[adminapi.None, shownKey]{Call: adminapi.GetEnrollmentKey.Call}, nil, args[0])
+		}),
+		create,
+		showing(a, &cobra.Command{
+			Use:   "revoke KEY",
+			Short: "Revoke an enrollment key; agents enrolled with it stay enrolled",
+			Args:  oneArg("one key id"),
+		}, adminapi.RevokeEnrollmentKey, saying[adminapi.ActionWord]("revoked")))
 }
 
 // shownKey is the output about one key.
@@ -89,50 +68,57 @@ type shownKey struct {
 	File   string                 `json:"api_key_file,omitempty"`
 	// Commands enrol a host with the key; those without a package are left out.
 	Commands []adminapi.EnrollmentCommand `json:"commands,omitempty"`
+	problems []string                     // why platforms have no command
+	unpacked string                       // the command in the folder of an unpacked package
 }
 
-// showKey shows the token of the key that get returns, and the commands that install and enrol a
-// host: for one platform, or with an empty one for all that have a package.
-func (a *client) showKey(cmd *cobra.Command, platform string, get func() (shownKey, error)) error {
-	secret, err := openSecret(cmd.OutOrStdout(), "enrollment-token")
-	if err != nil {
-		return err
-	}
-	defer secret.discard()
-	// Before a key is created, so that a platform without a package leaves none behind.
-	commands, problems, err := a.enrollmentCommands(cmd, platform)
-	if err != nil {
-		return err
-	}
-	out, err := get()
-	if err != nil {
-		return err
-	}
-	if out.Item.ApiKey == nil {
-		return fmt.Errorf("key %s: the server does not show its token again: it keeps only a hash of it, or lacks the key that decrypts it (then /api/status is degraded): create another key", out.Item.Id)
-	}
-	if out.Item.ApiKey, out.File, err = secret.keep(out.Item.ApiKey); err != nil {
-		return fmt.Errorf("key %s: %w", out.Item.Id, err)
-	}
-	token := strings.NewReplacer(commands.TokenWord, tokenArgument(out.Item.ApiKey, out.File))
-	for _, c := range commands.Items {
-		c.Command = new(token.Replace(*c.Command))
-		out.Commands = append(out.Commands, c)
-	}
-	return a.show(cmd.OutOrStdout(), out, func(w io.Writer) {
-		fmt.Fprintf(w, "%s\n", shownSecret(out.Item.ApiKey, out.File))
-		for _, c := range out.Commands {
-			shell := "as root"
-			if strings.HasPrefix(c.Platform, "windows-") {
-				shell = "in PowerShell as administrator"
-			}
-			fmt.Fprintf(w, "\nInstall %s on a host and enrol it, %s:\n  %s\n", *c.File, shell, *c.Command)
+// showingKey makes cmd show the token of the key that get returns, and the commands that install and
+// enrol a host.
+func (a *client) showingKey(cmd *cobra.Command, get func(cmd *cobra.Command, args []string) (shownKey, error)) *cobra.Command {
+	platform := cmd.Flags().String("platform", "", "show only the command for this platform, such as linux-arm64 (default: all that a package is published for)")
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (out shownKey, err error) {
+		secret, err := openSecret(cmd.OutOrStdout(), "enrollment-token")
+		if err != nil {
+			return out, err
 		}
-		for _, problem := range problems {
-			fmt.Fprintf(w, "\n%s\n", problem)
+		defer secret.discard()
+		// Before a key is created, so that a platform without a package leaves none behind.
+		commands, problems, err := a.enrollmentCommands(cmd, *platform)
+		if err != nil {
+			return out, err
 		}
-		fmt.Fprintf(w, "\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  %s\n", token.Replace(enrollment.WithToken("./data/*/"+commands.Install)))
-	})
+		if out, err = get(cmd, args); err != nil {
+			return out, err
+		}
+		if out.Item.ApiKey == nil {
+			return out, fmt.Errorf("key %s: the server does not show its token again: it keeps only a hash of it, or lacks the key that decrypts it (then /api/status is degraded): create another key", out.Item.Id)
+		}
+		if out.Item.ApiKey, out.File, err = secret.keep(out.Item.ApiKey); err != nil {
+			return out, fmt.Errorf("key %s: %w", out.Item.Id, err)
+		}
+		token := strings.NewReplacer(commands.TokenWord, tokenArgument(out.Item.ApiKey, out.File))
+		for _, c := range commands.Items {
+			c.Command = new(token.Replace(*c.Command))
+			out.Commands = append(out.Commands, c)
+		}
+		out.problems, out.unpacked = problems, token.Replace(enrollment.WithToken("./data/*/"+commands.Install))
+		return out, nil
+	}, func(w io.Writer, out shownKey) { out.print(w) })
+}
+
+func (k shownKey) print(w io.Writer) {
+	fmt.Fprintf(w, "%s\n", shownSecret(k.Item.ApiKey, k.File))
+	for _, c := range k.Commands {
+		shell := "as root"
+		if strings.HasPrefix(c.Platform, "windows-") {
+			shell = "in PowerShell as administrator"
+		}
+		fmt.Fprintf(w, "\nInstall %s on a host and enrol it, %s:\n  %s\n", *c.File, shell, *c.Command)
+	}
+	for _, problem := range k.problems {
+		fmt.Fprintf(w, "\n%s\n", problem)
+	}
+	fmt.Fprintf(w, "\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  %s\n", k.unpacked)
 }
 
 // enrollmentCommands returns the commands for one platform, or with an empty one for all that

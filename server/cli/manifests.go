@@ -13,53 +13,51 @@ import (
 )
 
 func (a *client) newManifests() *cobra.Command {
-	cmd := &cobra.Command{
+	return noun(&cobra.Command{
 		Use: "manifests", Short: "List and show upgrade manifests, which plans can name, and preview their configuration files",
 		Long: `An upgrade manifest describes the upgrade of agents, or of a component, to a version. It is
 a file on the server: upgrades/<profile>/<id>.yaml in its data folder, or in the folder
 that upgrades of its configuration names. Plans name it by profile and upgrade_id.`,
+	},
+		showing(a, &cobra.Command{Use: "list", Short: "List the upgrade manifests on the server"}, adminapi.ListUpgradeManifests, func(w io.Writer, got adminapi.UpgradeManifestList) {
+			manifestRows.print(w, got.Items)
+			for _, m := range got.Items {
+				if m.Error != "" {
+					fmt.Fprintf(w, "%s/%s cannot be used: %s\n", m.Profile, m.ID, m.Error)
+				}
+			}
+		}),
+		showing(a, &cobra.Command{
+			Use:   "show PROFILE ID",
+			Short: "Show one upgrade manifest",
+			Args:  twoArgs("a profile and an upgrade id"),
+		}, adminapi.GetUpgradeManifest, printManifest),
+		a.newManifestsPreview(), newManifestsExample())
+}
+
+var manifestRows = rows[adminapi.UpgradeManifest]{
+	heading: "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", empty: "no upgrade manifests: `muster manifests example` prints one, and says where it belongs",
+	row: func(m adminapi.UpgradeManifest, _ time.Time) []any {
+		return []any{m.Profile, m.ID, firstOf(m.Version, "-"), migrationWords(m.Migration), m.Description}
+	},
+}
+
+func printManifest(w io.Writer, got adminapi.UpgradeManifestItem) {
+	m := got.Item
+	fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.ID, m.Description)
+	about := details{w, 10}
+	about.row("version", m.Version)
+	about.row("from", firstOf(m.Source, "any"))
+	about.row("migration", migrationWords(m.Migration))
+	about.row("hash", m.ContentHash)
+	for _, art := range m.Artifacts {
+		about.rowf("artifact", "%s/%s %s %s", firstOf(art.OS, "any"), firstOf(art.Arch, "any"), art.Checksum, art.URL)
 	}
-	list := showing(a, &cobra.Command{Use: "list", Short: "List the upgrade manifests on the server"}, adminapi.ListUpgradeManifests, func(w io.Writer, got adminapi.UpgradeManifestList) {
-		rows[adminapi.UpgradeManifest]{
-			heading: "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", empty: "no upgrade manifests: `muster manifests example` prints one, and says where it belongs",
-			row: func(m adminapi.UpgradeManifest, _ time.Time) []any {
-				return []any{m.Profile, m.ID, firstOf(m.Version, "-"), migrationWords(m.Migration), m.Description}
-			},
-		}.print(w, got.Items)
-		for _, m := range got.Items {
-			if m.Error != "" {
-				fmt.Fprintf(w, "%s/%s cannot be used: %s\n", m.Profile, m.ID, m.Error)
-			}
-		}
-	})
-	show := showing(a, &cobra.Command{
-		Use:   "show PROFILE ID",
-		Short: "Show one upgrade manifest",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("want a profile and an upgrade id (see `%s --help`)", c.CommandPath())
-			}
-			return nil
-		},
-	}, adminapi.GetUpgradeManifest, func(w io.Writer, got adminapi.UpgradeManifestItem) {
-		m := got.Item
-		fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.ID, m.Description)
-		fmt.Fprintf(w, "  version    %s\n  from       %s\n  migration  %s\n  hash       %s\n", m.Version, firstOf(m.Source, "any"), migrationWords(m.Migration), m.ContentHash)
-		for _, art := range m.Artifacts {
-			fmt.Fprintf(w, "  artifact   %s/%s %s %s\n", firstOf(art.OS, "any"), firstOf(art.Arch, "any"), art.Checksum, art.URL)
-		}
-		if m.Component != "" {
-			fmt.Fprintf(w, "  component  %s\n", m.Component)
-		}
-		for _, f := range m.ConfigFiles {
-			fmt.Fprintf(w, "  file       %s from %s\n", f.Path, f.Template)
-		}
-		if plan := m.Migration.RecoveryPlan; plan != "" {
-			fmt.Fprintf(w, "  recovery   %s\n", plan)
-		}
-	})
-	cmd.AddCommand(list, show, a.newManifestsPreview(), newManifestsExample())
-	return cmd
+	about.option("component", m.Component)
+	for _, f := range m.ConfigFiles {
+		about.rowf("file", "%s from %s", f.Path, f.Template)
+	}
+	about.option("recovery", m.Migration.RecoveryPlan)
 }
 
 func newManifestsExample() *cobra.Command {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,15 +19,11 @@ import (
 
 // localOperations returns the operations of the server on this machine. They go through its
 // control socket if it runs on the embedded store, and otherwise to the store itself.
-func localOperations(ctx context.Context, configFile, data string) (c control.Operations, done func(), err error) {
-	config, err := validConfig(configFile, data)
-	if err != nil {
-		return nil, nil, err
-	}
+func localOperations(ctx context.Context, config app.Config) (c control.Operations, done func(), err error) {
 	if config.Store.Elasticsearch == nil {
 		// Opening a missing store would create one that no server uses.
 		if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
-			return nil, nil, fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", config.Data, err)
+			return nil, nil, noData(config.Data, err)
 		}
 		client, err := control.Dial(ctx, config.Data)
 		if !errors.Is(err, control.ErrNoServer) {

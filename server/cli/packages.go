@@ -26,16 +26,20 @@ import (
 
 func (a *client) newPackageList() *cobra.Command {
 	return showing(a, &cobra.Command{Use: "list", Short: "List the packages the server has published"}, adminapi.ListPackages, func(w io.Writer, got adminapi.PackageList) {
-		rows[adminapi.Package]{heading: "VERSION\tCOMPONENT\tRUNTIME\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", row: func(p adminapi.Package, _ time.Time) []any {
+		tableOf(w, "VERSION\tCOMPONENT\tRUNTIME\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", got.Items, func(p adminapi.Package) []any {
 			platform := p.Os + "/" + p.Arch
 			if p.Maker != nil {
 				platform += ", Elastic"
 			}
+			inTargets := "-"
+			if p.Signed != nil {
+				inTargets = yesNo(*p.Signed)
+			}
 			return []any{
 				p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
-				firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime),
+				firstOf(p.KeyId, "-"), inTargets, atTime(p.PushedAt),
 			}
-		}}.print(w, got.Items)
+		})
 		for _, p := range got.Items {
 			if p.Withheld != nil {
 				fmt.Fprintf(w, "%s: hosts that trust the root do not install it: %s\n", p.File, *p.Withheld)
@@ -46,16 +50,6 @@ func (a *client) newPackageList() *cobra.Command {
 
 func (a *client) packages(ctx context.Context) (adminapi.PackageList, error) {
 	return ask(ctx, a, adminapi.ListPackages, nil)
-}
-
-func inTargets(p adminapi.Package) string {
-	switch {
-	case p.Signed == nil:
-		return "-"
-	case *p.Signed:
-		return "yes"
-	}
-	return "no"
 }
 
 func (a *client) newPackagePush() *cobra.Command {
@@ -78,12 +72,7 @@ Elastic's OpenPGP key before, with ` + "`muster package trust KEY.asc`" + `.`,
 		Example: `  muster package push muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key
   muster package push muster-agent-1.1.0-linux-amd64.tar.gz
   muster package push --elastic elastic-agent-8.15.5-linux-x86_64.tar.gz`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no archive is named")
-			}
-			return nil
-		},
+		Args: someArgs("no archive is named"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch own := slices.ContainsFunc(args, func(archive string) bool { return !isElastic(archive) }); {
 			case elastic && (len(edit.Keys) > 0 || floor != ""):
@@ -139,13 +128,9 @@ func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, flo
 	if err != nil {
 		return err
 	}
-	var targets []tuf.Target
-	for _, archive := range archives {
-		t, err := packagecmd.TargetOf(cmd, archive)
-		if err != nil {
-			return fmt.Errorf("%s: %w", archive, err)
-		}
-		targets = append(targets, t)
+	targets, err := packagecmd.TargetsOf(cmd, archives)
+	if err != nil {
+		return err
 	}
 	change, err := packagecmd.Adding(targets, floor)
 	if err != nil {
@@ -261,7 +246,6 @@ func (p *progress) Read(b []byte) (int, error) {
 }
 
 func (a *client) newPackageTrust() *cobra.Command {
-	var name string
 	cmd := &cobra.Command{
 		Use:   "trust [KEY]",
 		Short: "Let the server accept packages of Elastic's signed by an OpenPGP key",
@@ -270,31 +254,23 @@ the server accepts. Elastic Agents get it from the server, and install what it s
 a key, list the keys that are accepted.`,
 		Example: `  muster package trust GPG-KEY-elastic-agent --name Elastic`,
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return a.listPublisherKeys(cmd)
-			}
-			got, err := call(cmd.Context(), a, adminapi.AddPublisherKey, adminapi.AddPublisherKeyRequest{PublicKey: textOrFile(args[0]), Name: &name})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server accepts packages signed by %s\n", got.Item.ID) })
-		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "name of the key")
+	name := cmd.Flags().String("name", "", "name of the key")
+	list := showing(a, cmd, adminapi.ListPublisherKeys, func(w io.Writer, got adminapi.PublisherKeyList) {
+		tableOf(w, "ID\tNAME\tADDED\tBY", got.Items, func(k adminapi.PublisherKey) []any { return []any{k.ID, k.Name, atTime(k.AddedAt), k.AddedBy} })
+	}).RunE
+	add := sending(a, cmd, adminapi.AddPublisherKey, func(_ *cobra.Command, args []string) (adminapi.AddPublisherKeyRequest, error) {
+		return adminapi.AddPublisherKeyRequest{PublicKey: textOrFile(args[0]), Name: name}, nil
+	}, func(w io.Writer, got adminapi.PublisherKeyItem) {
+		fmt.Fprintf(w, "the server accepts packages signed by %s\n", got.Item.ID)
+	}).RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return list(cmd, args)
+		}
+		return add(cmd, args)
+	}
 	return cmd
-}
-
-func (a *client) listPublisherKeys(cmd *cobra.Command) error {
-	got, err := ask(cmd.Context(), a, adminapi.ListPublisherKeys, nil)
-	if err != nil {
-		return err
-	}
-	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-		rows[adminapi.PublisherKey]{heading: "ID\tNAME\tADDED\tBY", row: func(k adminapi.PublisherKey, _ time.Time) []any {
-			return []any{k.ID, k.Name, k.AddedAt.Local().Format(time.DateTime), k.AddedBy}
-		}}.print(w, got.Items)
-	})
 }
 
 // textOrFile returns the content of the file that arg names, else arg.
@@ -306,79 +282,63 @@ func textOrFile(arg string) string {
 }
 
 func (a *client) newPackageDistrust() *cobra.Command {
-	return &cobra.Command{
+	id := ""
+	return running(a, &cobra.Command{
 		Use:   "distrust KEY",
 		Short: "Let the server refuse packages of Elastic's signed by an OpenPGP key",
 		Long: `Remove an OpenPGP key, given by its id, from the keys whose packages of Elastic's the server
 accepts. Packages that are published stay: ` + "`muster package withdraw`" + ` removes them.`,
 		Example: "  muster package distrust A1B2C3D4E5F60718",
 		Args:    oneArg("one publisher key: `muster package trust` lists them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id := strings.ToUpper(args[0])
-			got, err := ask(cmd.Context(), a, adminapi.RemovePublisherKey, nil, id)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server refuses packages signed by %s\n", id) })
-		},
-	}
+	}, func(cmd *cobra.Command, args []string) (adminapi.ActionWord, error) {
+		id = strings.ToUpper(args[0])
+		return ask(cmd.Context(), a, adminapi.RemovePublisherKey, nil, id)
+	}, func(w io.Writer, _ adminapi.ActionWord) {
+		fmt.Fprintf(w, "the server refuses packages signed by %s\n", id)
+	})
 }
 
 func (a *client) newPackageWithdraw() *cobra.Command {
 	edit := packagecmd.TargetsEdit{Remote: remote{a}}
-	cmd := &cobra.Command{
+	cmd := running(a, &cobra.Command{
 		Use:   "withdraw FILE",
 		Short: "Withdraw a package from the server",
 		Long: `Remove an archive from the server. With --targets-key it is also removed from the signed
 targets file, so that no host installs it from anywhere.`,
 		Example: `  muster package withdraw muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key`,
 		Args:    oneArg("the name of one published archive"),
-		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			list, err := a.packages(cmd.Context())
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			var names []string
-			for _, p := range list.Items {
-				names = append(names, p.File)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withdraw(cmd, edit, args[0])
-		},
-	}
+		ValidArgsFunction: completing(func(ctx context.Context) ([]string, error) {
+			list, err := a.packages(ctx)
+			return each(list.Items, func(p adminapi.Package) string { return p.File }), err
+		}),
+	}, func(cmd *cobra.Command, args []string) (out adminapi.ActionWord, err error) {
+		if len(edit.Keys) == 0 {
+			a.warnIfSigned(cmd, args[0])
+		} else if err := a.unsign(cmd, edit, args[0]); err != nil { // first: should the removal fail, hosts refuse the archive already
+			return out, err
+		}
+		return ask(cmd.Context(), a, adminapi.DeletePackage, nil, args[0])
+	}, saying[adminapi.ActionWord]("withdrawn"))
 	edit.AddFlags(cmd)
 	return cmd
 }
 
-func (a *client) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file string) error {
-	if len(edit.Keys) > 0 {
-		prepared, err := edit.Prepare(cmd)
-		if err != nil {
-			return err
-		}
-		// Sign first: should the removal fail, hosts refuse the archive already.
-		signed, err := prepared.Run(cmd.Context(), func(e *tuf.Edit) error {
-			if err := e.RemoveTarget(file); !errors.Is(err, tuf.ErrUnknownTarget) {
-				return err
-			}
-			return nil // the targets file never named it
-		})
-		if err != nil {
-			return err
-		}
-		if a.output != "json" {
-			signed.Human(cmd.OutOrStdout())
-		}
-	} else {
-		a.warnIfSigned(cmd, file)
-	}
-	got, err := ask(cmd.Context(), a, adminapi.DeletePackage, nil, file)
+// unsign removes an archive from the signed targets file, which may never have named it.
+func (a *client) unsign(cmd *cobra.Command, edit packagecmd.TargetsEdit, file string) error {
+	prepared, err := edit.Prepare(cmd)
 	if err != nil {
 		return err
 	}
-	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "withdrawn") })
+	signed, err := prepared.Run(cmd.Context(), func(e *tuf.Edit) error {
+		if err := e.RemoveTarget(file); !errors.Is(err, tuf.ErrUnknownTarget) {
+			return err
+		}
+		return nil
+	})
+	if err == nil && a.output != "json" {
+		signed.Human(cmd.OutOrStdout())
+	}
+	return err
 }
 
 // warnIfSigned warns that the signed targets file still names an archive: hosts may have

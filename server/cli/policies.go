@@ -17,61 +17,68 @@ import (
 )
 
 func (a *client) newPolicies() *cobra.Command {
-	cmd := &cobra.Command{Use: "policies", Short: "List, show, create, copy, change and delete policies"}
-	list := showingFor(a, &cobra.Command{Use: "list", Short: "List policies"}, adminapi.ListPolicies, url.Values{"perPage": {"10000"}, "sortField": {"name"}, "sortOrder": {"asc"}}, func(w io.Writer, got adminapi.PolicyList) {
-		rows[adminapi.Policy]{heading: "ID\tNAME\tAGENTS\tREVISION", row: func(p adminapi.Policy, _ time.Time) []any {
-			return []any{p.Id, p.Name, p.Agents, p.Revision}
-		}}.print(w, got.Items)
-	})
-	var id string
-	create := sending(a, &cobra.Command{
+	create := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a policy",
 		Args:  oneArg("the policy's name"),
-	}, adminapi.CreatePolicy, func(_ *cobra.Command, args []string) (adminapi.PolicyRequest, error) {
-		return adminapi.PolicyRequest{Namespace: "default", Name: args[0], Id: given(id)}, nil
-	}, printPolicyID)
-	create.Flags().StringVar(&id, "id", "", "id of the policy (default: generated)")
-	cmd.AddCommand(list, a.newPoliciesShow(), create, a.newPoliciesCopy(), a.newPoliciesUpdate(), a.newPoliciesDelete())
-	return cmd
+	}
+	id := create.Flags().String("id", "", "id of the policy (default: generated)")
+	remove := &cobra.Command{
+		Use:   "delete ID",
+		Short: "Delete a policy that has no agents, and revoke its enrollment keys",
+		Args:  oneArg("the policy's id"),
+	}
+	force := remove.Flags().Bool("force", false, "delete even a managed policy")
+	return noun(&cobra.Command{Use: "policies", Short: "List, show, create, copy, change and delete policies"},
+		showingFor(a, &cobra.Command{Use: "list", Short: "List policies"}, adminapi.ListPolicies, query{"perPage": "10000", "sortField": "name", "sortOrder": "asc"}, func(w io.Writer, got adminapi.PolicyList) {
+			tableOf(w, "ID\tNAME\tAGENTS\tREVISION", got.Items, func(p adminapi.Policy) []any { return []any{p.Id, p.Name, p.Agents, p.Revision} })
+		}),
+		showing(a, &cobra.Command{
+			Use:   "show ID",
+			Short: "Show a policy; -o json shows all of its settings",
+			Args:  oneArg("the policy's id"),
+		}, adminapi.GetPolicy, func(w io.Writer, got adminapi.PolicyItem) { printPolicy(w, got.Item) }),
+		sending(a, create, adminapi.CreatePolicy, func(_ *cobra.Command, args []string) (adminapi.PolicyRequest, error) {
+			return adminapi.PolicyRequest{Namespace: "default", Name: args[0], Id: given(*id)}, nil
+		}, printPolicyID),
+		sending(a, &cobra.Command{
+			Use:   "copy ID NAME",
+			Short: "Create a policy with the settings of another, without its required versions",
+			Args:  twoArgs("the policy's id and the name of the new one"),
+		}, adminapi.CopyPolicy, func(_ *cobra.Command, args []string) (adminapi.CopyPolicyRequest, error) {
+			return adminapi.CopyPolicyRequest{Name: args[1]}, nil
+		}, printPolicyID),
+		a.newPoliciesUpdate(),
+		sending(a, remove, adminapi.DeletePolicy, func(_ *cobra.Command, args []string) (adminapi.DeletePolicyRequest, error) {
+			return adminapi.DeletePolicyRequest{AgentPolicyId: args[0], Force: force}, nil
+		}, func(w io.Writer, got adminapi.DeletedPolicy) { fmt.Fprintf(w, "deleted %s (%s)\n", got.Id, got.Name) }))
 }
 
 func printPolicyID(w io.Writer, got adminapi.PolicyItem) { fmt.Fprintln(w, got.Item.Id) }
 
-func (a *client) newPoliciesShow() *cobra.Command {
-	return showing(a, &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a policy; -o json shows all of its settings",
-		Args:  oneArg("the policy's id"),
-	}, adminapi.GetPolicy, func(w io.Writer, got adminapi.PolicyItem) {
-		p := got.Item
-		fmt.Fprintf(w, "%s  %s\n", p.Name, p.Id)
-		row := func(name, format string, args ...any) {
-			fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
-		}
-		if d := deref(p.Description); d != "" {
-			row("description", "%s", d)
-		}
-		row("namespace", "%s", p.Namespace)
-		row("agents", "%d", p.Agents)
-		row("revision", "%d, by %s at %s", p.Revision, p.UpdatedBy, p.UpdatedAt.Local().Format(time.DateTime))
-		row("inactive", "%s", inactiveAfter(deref(p.InactivityTimeout)))
-		for _, v := range deref(p.RequiredVersions) {
-			row("requires", "%s of %v %% of the agents", v.Version, v.Percentage)
-		}
-		if list := deref(p.UpgradeWindows); len(list) > 0 {
-			row("upgrades", "%s", inWindows(list))
-		}
-		for _, c := range deref(p.Components) {
-			row("runs", "%s", componentOf(c))
-		}
-		if p.IsProtected {
-			row("protected", "from uninstalling")
-		}
-		if p.IsManaged {
-			row("managed", "changed only with force")
-		}
-	})
+func printPolicy(w io.Writer, p adminapi.Policy) {
+	fmt.Fprintf(w, "%s  %s\n", p.Name, p.Id)
+	about := details{w, 12}
+	about.option("description", deref(p.Description))
+	about.row("namespace", p.Namespace)
+	about.row("agents", fmt.Sprint(p.Agents))
+	about.rowf("revision", "%d, by %s at %s", p.Revision, p.UpdatedBy, atTime(p.UpdatedAt))
+	about.row("inactive", inactiveAfter(deref(p.InactivityTimeout)))
+	for _, v := range deref(p.RequiredVersions) {
+		about.rowf("requires", "%s of %v %% of the agents", v.Version, v.Percentage)
+	}
+	if list := deref(p.UpgradeWindows); len(list) > 0 {
+		about.row("upgrades", inWindows(list))
+	}
+	for _, c := range deref(p.Components) {
+		about.row("runs", componentOf(c))
+	}
+	if p.IsProtected {
+		about.row("protected", "from uninstalling")
+	}
+	if p.IsManaged {
+		about.row("managed", "changed only with force")
+	}
 }
 
 // windowOf formats a window as the flag --upgrade-window takes it.
@@ -84,11 +91,7 @@ func windowOf(w adminapi.Window) string {
 }
 
 func inWindows(list []adminapi.Window) string {
-	var texts []string
-	for _, w := range list {
-		texts = append(texts, windowOf(w))
-	}
-	return firstOf(strings.Join(texts, " and "), "at any time")
+	return firstOf(strings.Join(each(list, windowOf), " and "), "at any time")
 }
 
 // windowsAlways is the value of --upgrade-window that removes the windows.
@@ -231,12 +234,8 @@ a zone in UTC.`,
 				}
 			}
 			if len(dropped) > 0 && !yes && components != "-" && isTerminal(cmd.InOrStdin()) {
-				ok, err := confirm(cmd, strings.Join(dropped, "\n")+"\nChange the policy "+args[0]+"?")
-				if err != nil {
+				if err := confirm(cmd, strings.Join(dropped, "\n")+"\nChange the policy "+args[0]+"?", "the policy "+args[0]+" is not changed"); err != nil {
 					return err
-				}
-				if !ok {
-					return fmt.Errorf("the policy %s is not changed", args[0])
 				}
 			}
 			// A change has to give these too.
@@ -247,7 +246,7 @@ a zone in UTC.`,
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				list := deref(got.Item.Components)
-				fmt.Fprintf(w, "%s has revision %d with %s; its %s now\n", got.Item.Id, got.Item.Revision, counted(len(list), "component"), agentsGet(got.Item.Agents))
+				fmt.Fprintf(w, "%s has revision %d with %s; its %s now\n", got.Item.Id, got.Item.Revision, counted(len(list), "component"), countedAs(got.Item.Agents, "agent gets it", "agents get it"))
 				if len(windows) > 0 {
 					fmt.Fprintln(w, "automatic upgrades begin "+inWindows(deref(got.Item.UpgradeWindows)))
 				}
@@ -266,13 +265,6 @@ a zone in UTC.`,
 	cmd.Flags().BoolVar(&force, "force", false, "change even a managed policy")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "leave out components that run without asking for confirmation")
 	return cmd
-}
-
-func agentsGet(n int) string {
-	if n == 1 {
-		return "1 agent gets it"
-	}
-	return fmt.Sprintf("%d agents get it", n)
 }
 
 // dropped says what happens to the components of the policy that the new list leaves out and
@@ -336,32 +328,4 @@ func inactiveAfter(seconds int) string {
 		return "never"
 	}
 	return fmt.Sprintf("after %s of silence", time.Duration(seconds)*time.Second)
-}
-
-func (a *client) newPoliciesCopy() *cobra.Command {
-	return sending(a, &cobra.Command{
-		Use:   "copy ID NAME",
-		Short: "Create a policy with the settings of another, without its required versions",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return errors.New("want the policy's id and the name of the new one (see `muster policies copy --help`)")
-			}
-			return nil
-		},
-	}, adminapi.CopyPolicy, func(_ *cobra.Command, args []string) (adminapi.CopyPolicyRequest, error) {
-		return adminapi.CopyPolicyRequest{Name: args[1]}, nil
-	}, printPolicyID)
-}
-
-func (a *client) newPoliciesDelete() *cobra.Command {
-	var force bool
-	cmd := sending(a, &cobra.Command{
-		Use:   "delete ID",
-		Short: "Delete a policy that has no agents, and revoke its enrollment keys",
-		Args:  oneArg("the policy's id"),
-	}, adminapi.DeletePolicy, func(_ *cobra.Command, args []string) (adminapi.DeletePolicyRequest, error) {
-		return adminapi.DeletePolicyRequest{AgentPolicyId: args[0], Force: &force}, nil
-	}, func(w io.Writer, got adminapi.DeletedPolicy) { fmt.Fprintf(w, "deleted %s (%s)\n", got.Id, got.Name) })
-	cmd.Flags().BoolVar(&force, "force", false, "delete even a managed policy")
-	return cmd
 }

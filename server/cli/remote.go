@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/api/adminapi"
@@ -78,7 +77,7 @@ func showTrust(w io.Writer, s adminapi.Trust) {
 		if r == nil {
 			continue
 		}
-		fmt.Fprintf(w, "%s  expires %s, needs %d of these keys\n", r.File, r.Expires.Local().Format(time.DateTime), r.Threshold)
+		fmt.Fprintf(w, "%s  expires %s, needs %d of these keys\n", r.File, atTime(r.Expires), r.Threshold)
 		for _, k := range r.Keys {
 			signed := "has not signed"
 			if k.Signed {
@@ -91,7 +90,7 @@ func showTrust(w io.Writer, s adminapi.Trust) {
 		fmt.Fprintf(w, "  %d archives, floor %s\n", s.TargetCount, firstOf(deref(s.Floor), "none"))
 	}
 	if s.Timestamp != nil {
-		fmt.Fprintf(w, "timestamp.json  expires %s\n", s.Timestamp.Expires.Local().Format(time.DateTime))
+		fmt.Fprintf(w, "timestamp.json  expires %s\n", atTime(s.Timestamp.Expires))
 	}
 	for _, k := range s.OnlineKeys {
 		fmt.Fprintf(w, "online key  %s\n", k)

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -84,14 +86,7 @@ func progressLine(r adminapi.Rollout) string {
 		words = append(words, fmt.Sprintf("batch %d of %d", current(batches)+1, len(batches)))
 	}
 	words = append(words, fmt.Sprintf("%d of %d done", c.Succeeded, c.Total))
-	for _, row := range []struct {
-		n    int
-		noun string
-	}{{inFlight(c), "in flight"}, {c.Held, "offline"}, {failures(c), "failed"}, {c.Withdrawn, "withdrawn"}, {c.Refused, "refused"}, {c.Skipped - c.Refused, "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"}} {
-		if row.n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", row.n, row.noun))
-		}
-	}
+	words = append(words, counts{{inFlight(c), "in flight"}, {c.Held, "offline"}, {failures(c), "failed"}, {c.Withdrawn, "withdrawn"}, {c.Refused, "refused"}, {c.Skipped - c.Refused, "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"}}.words()...)
 	line := strings.Join(words, ", ")
 	if r.Stop != nil && r.State == fleet.RolloutPaused {
 		return line + ": " + r.Stop.Text
@@ -99,7 +94,7 @@ func progressLine(r adminapi.Rollout) string {
 	if waiting := r.Waiting; len(waiting) > 0 {
 		line += "; waiting: " + waiting[0].Text
 		if waiting[0].Until != nil {
-			line += " (until " + waiting[0].Until.Local().Format(time.DateTime) + ")"
+			line += " (until " + atTime(*waiting[0].Until) + ")"
 		}
 	}
 	return line
@@ -120,60 +115,52 @@ func current(batches []adminapi.Batch) int {
 // one, or all if maxBatches is negative.
 func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int) {
 	fmt.Fprintf(w, "%s  %s\n", r.Plan.Name, r.ID)
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %-14s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	row("state", "%s", r.State)
+	about := details{w, 14}
+	about.row("state", string(r.State))
 	if r.Fleet != "" {
-		row("fleet", "%s, which declares it", r.Fleet)
+		about.row("fleet", r.Fleet+", which declares it")
 	}
-	row("version", "%s", firstOf(targetVersion(r), "-"))
-	row("strategy", "%s", spaced(string(r.Plan.Strategy.Kind)))
+	about.row("version", firstOf(targetVersion(r), "-"))
+	about.row("strategy", spaced(string(r.Plan.Strategy.Kind)))
 	if defaults := r.Plan.ServerDefaults; len(defaults) > 0 {
-		row("defaults", "%s: as the server's configuration says", strings.Join(defaults, ", "))
+		about.rowf("defaults", "%s: as the server's configuration says", strings.Join(defaults, ", "))
 	}
-	row("created", "%s by %s", ago(&r.CreatedAt, now), r.CreatedBy)
-	if r.StartedAt != nil {
-		row("started", "%s by %s", ago(r.StartedAt, now), r.StartedBy)
-	}
-	if r.EndedAt != nil {
-		row("ended", "%s", ago(r.EndedAt, now))
-	}
+	about.times(r.CreatedAt, r.CreatedBy, r.StartedAt, r.StartedBy, r.EndedAt, now)
 	if r.RollbackOf != "" {
-		row("rolls back", "rollout %s", r.RollbackOf)
+		about.row("rolls back", "rollout "+r.RollbackOf)
 	}
 	if r.RolledBackBy != "" {
-		row("rolled back by", "rollout %s", r.RolledBackBy)
+		about.row("rolled back by", "rollout "+r.RolledBackBy)
 	}
-	row("agents", "%s", describeCounts(r.Counts))
+	about.row("agents", describeCounts(r.Counts))
 	if stop := r.Stop; stop != nil && r.State == fleet.RolloutPaused {
-		row("paused", "%s (%s, %s)", stop.Text, stop.By, ago(&stop.At, now))
+		about.rowf("paused", "%s (%s, %s)", stop.Text, stop.By, ago(&stop.At, now))
 		if stop.Withdrawn > 0 {
-			row("", "%s withdrawn", counted(stop.Withdrawn, "offer"))
+			about.rowf("", "%s withdrawn", counted(stop.Withdrawn, "offer"))
 		}
 	}
 	if p := r.Promoted; p != nil {
-		row("promoted", "%s", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", ago(&p.At, now), p.By, p.Why), ": "))
+		about.row("promoted", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", ago(&p.At, now), p.By, p.Why), ": "))
 	}
 	if r.PauseAsked != nil && r.State == fleet.RolloutRunning {
-		row("pauses", "when this batch has ended, requested by %s", r.PauseAsked.By)
+		about.rowf("pauses", "when this batch has ended, requested by %s", r.PauseAsked.By)
 	}
 	if st := r.Staging; st != nil {
 		text := fmt.Sprintf("%d of %d have answered", st.Answered, st.Targets)
 		if st.EndedAt != nil {
 			text += ", ended " + ago(st.EndedAt, now)
 		}
-		row("staging", "%s", text)
+		about.row("staging", text)
 	}
-	printLockstep(r, now, row)
+	printLockstep(about, r, now)
 	for _, wait := range r.Waiting {
-		row("waiting", "%s%s", wait.Text, timeLeft(wait, now))
+		about.row("waiting", wait.Text+timeLeft(wait, now))
 	}
 	if e := r.Exposure; e != nil {
-		row("exposure", "%s", describeExposure(*e))
+		about.row("exposure", describeExposure(*e))
 	}
-	if plan := r.Plan.Migration.RecoveryPlan; plan != "" && (failures(r.Counts) > 0 || r.State == fleet.RolloutPaused) {
-		row("recovery", "%s", plan)
+	if failures(r.Counts) > 0 || r.State == fleet.RolloutPaused {
+		about.option("recovery", r.Plan.Migration.RecoveryPlan)
 	}
 	printBatches(w, r.Batches, maxBatches)
 	if next := nextStep(r); next != "" {
@@ -181,53 +168,60 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 	}
 }
 
+// times prints who created and started something and when, and when it ended.
+func (d details) times(created time.Time, createdBy string, started *time.Time, startedBy string, ended *time.Time, now time.Time) {
+	d.rowf("created", "%s by %s", ago(&created, now), createdBy)
+	if started != nil {
+		d.rowf("started", "%s by %s", ago(started, now), startedBy)
+	}
+	if ended != nil {
+		d.row("ended", ago(ended, now))
+	}
+}
+
 // printLockstep prints how far a rollout in lockstep is.
-func printLockstep(r adminapi.Rollout, now time.Time, row func(name, format string, args ...any)) {
+func printLockstep(about details, r adminapi.Rollout, now time.Time) {
 	l := r.Lockstep
 	if l == nil {
 		return
 	}
-	row("phase", "%s, since %s", spaced(string(l.Phase)), ago(&l.Since, now))
+	about.rowf("phase", "%s, since %s", spaced(string(l.Phase)), ago(&l.Since, now))
 	switch {
 	case l.CommittedAt != nil:
-		row("", "it goes through to its end; there has been no way back since %s", ago(l.CommittedAt, now))
+		about.rowf("", "it goes through to its end; there has been no way back since %s", ago(l.CommittedAt, now))
 	case l.Undo != nil:
-		row("undone", "in the phase %s: %s", spaced(string(l.Undo.In)), l.Undo.Why)
+		about.rowf("undone", "in the phase %s: %s", spaced(string(l.Undo.In)), l.Undo.Why)
 	}
 	if missing := l.Missing; len(missing) > 0 {
-		row("left out", "offline: %s", strings.Join(missing, ", "))
+		about.row("left out", "offline: "+strings.Join(missing, ", "))
 	}
-	if failed := l.Failed; len(failed) > 0 {
-		row("look at", "%s", strings.Join(failed, ", "))
-	}
+	about.option("look at", strings.Join(l.Failed, ", "))
 }
 
 func isLockstep(r adminapi.Rollout) bool { return r.Plan.Strategy.Kind == fleet.LockstepStrategy }
 
 func describeCounts(c adminapi.Counts) string {
-	words := []string{fmt.Sprintf("%d of %d done", c.Succeeded, c.Total)}
-	for _, row := range []struct {
-		n    int
-		noun string
-	}{
-		{c.Offered, "offered"},
-		{c.Upgrading, "upgrading"},
-		{c.Verifying, "verifying"},
-		{c.Failed, "failed"},
-		{c.RolledBack, "rolled back"},
-		{c.Pending, "pending"},
-		{c.Held, "offline"},
-		{c.Withdrawn, "withdrawn"},
-		{c.Refused, "refused"},
-		{c.Skipped - c.Refused, "skipped"},
-		{c.Expired, "expired"},
-		{c.Cancelled, "cancelled"},
-	} {
-		if row.n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", row.n, row.noun))
+	words := counts{
+		{c.Offered, "offered"}, {c.Upgrading, "upgrading"}, {c.Verifying, "verifying"}, {c.Failed, "failed"}, {c.RolledBack, "rolled back"}, {c.Pending, "pending"},
+		{c.Held, "offline"}, {c.Withdrawn, "withdrawn"}, {c.Refused, "refused"}, {c.Skipped - c.Refused, "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"},
+	}.words()
+	return strings.Join(append([]string{fmt.Sprintf("%d of %d done", c.Succeeded, c.Total)}, words...), ", ")
+}
+
+// counts are numbers of agents by what they are.
+type counts []struct {
+	n    int
+	what string
+}
+
+// words names those that are not zero.
+func (c counts) words() (words []string) {
+	for _, one := range c {
+		if one.n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", one.n, one.what))
 		}
 	}
-	return strings.Join(words, ", ")
+	return words
 }
 
 func describeExposure(e adminapi.Exposure) string {
@@ -248,18 +242,19 @@ func printBatches(w io.Writer, batches []adminapi.Batch, maxBatches int) {
 		from = max(0, min(current(batches)-maxBatches/2, len(batches)-maxBatches))
 		to = from + maxBatches
 	}
-	table(w, "BATCH\tKIND\tAGENTS\tDONE\tIN FLIGHT\tOFFLINE\tFAILED\tSTATE", func(add func(...any)) {
-		for _, b := range batches[from:to] {
-			kind := string(b.Kind)
-			if b.Ring > 0 {
-				kind += fmt.Sprintf(" of ring %d", b.Ring)
-			}
-			add(b.Index+1, kind, b.Counts.Total, b.Counts.Succeeded, inFlight(b.Counts), b.Counts.Held, failures(b.Counts), batchState(b))
-		}
+	tableOf(w, "BATCH\tKIND\tAGENTS\tDONE\tIN FLIGHT\tOFFLINE\tFAILED\tSTATE", batches[from:to], func(b adminapi.Batch) []any {
+		return []any{b.Index + 1, batchKind(b.Kind, b.Ring), b.Counts.Total, b.Counts.Succeeded, inFlight(b.Counts), b.Counts.Held, failures(b.Counts), batchState(b)}
 	})
 	if rest := len(batches) - (to - from); rest > 0 {
 		fmt.Fprintf(w, "… and %d more batches\n", rest)
 	}
+}
+
+func batchKind(kind fleet.BatchKind, ring int) string {
+	if ring > 0 {
+		return fmt.Sprintf("%s of ring %d", kind, ring)
+	}
+	return string(kind)
 }
 
 func batchState(b adminapi.Batch) string {
@@ -336,7 +331,7 @@ const previewBatchesShown = 20
 // printRolloutPreview prints a preview, with at most maxAgents of the agents and as many
 // of those left out.
 func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) {
-	fmt.Fprintf(w, "%s would be upgraded in %s", counted(len(p.Targets), "agent"), batchCount(len(p.Batches)))
+	fmt.Fprintf(w, "%s would be upgraded in %s", counted(len(p.Targets), "agent"), countedAs(len(p.Batches), "batch", "batches"))
 	if p.Offline > 0 {
 		fmt.Fprintf(w, "; %d of them are offline and upgrade when they return", p.Offline)
 	}
@@ -361,14 +356,8 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	}
 	if len(p.Batches) > 0 {
 		fmt.Fprintln(w)
-		table(w, "BATCH\tKIND\tAGENTS\tOFFLINE\tSTARTS ABOUT\tENDS ABOUT\tFLEET AFTER", func(add func(...any)) {
-			for _, b := range p.Batches[:min(len(p.Batches), previewBatchesShown)] {
-				kind := string(b.Kind)
-				if b.Ring > 0 {
-					kind += fmt.Sprintf(" of ring %d", b.Ring)
-				}
-				add(b.Index+1, kind, b.Size, b.Offline, b.StartAt.Local().Format(time.DateTime), b.EndAt.Local().Format(time.DateTime), fmt.Sprintf("%.1f %%", 100*b.Share))
-			}
+		tableOf(w, "BATCH\tKIND\tAGENTS\tOFFLINE\tSTARTS ABOUT\tENDS ABOUT\tFLEET AFTER", p.Batches[:min(len(p.Batches), previewBatchesShown)], func(b adminapi.PreviewBatch) []any {
+			return []any{b.Index + 1, batchKind(b.Kind, b.Ring), b.Size, b.Offline, atTime(b.StartAt), atTime(b.EndAt), fmt.Sprintf("%.1f %%", 100*b.Share)}
 		})
 		if rest := len(p.Batches) - previewBatchesShown; rest > 0 {
 			fmt.Fprintf(w, "… and %d more batches\n", rest)
@@ -396,22 +385,13 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, maxAgents int) 
 	}
 }
 
-func batchCount(n int) string {
-	if n == 1 {
-		return "1 batch"
-	}
-	return fmt.Sprintf("%d batches", n)
-}
-
 func printSites(w io.Writer, sites []adminapi.SiteBytes) {
 	if len(sites) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	table(w, "SITE\tAGENTS\tTO DOWNLOAD", func(add func(...any)) {
-		for _, s := range sites {
-			add(firstOf(s.Site, "-"), s.Agents, fmt.Sprintf("%.1f MB", float64(s.Bytes)/1e6))
-		}
+	tableOf(w, "SITE\tAGENTS\tTO DOWNLOAD", sites, func(s adminapi.SiteBytes) []any {
+		return []any{firstOf(s.Site, "-"), s.Agents, fmt.Sprintf("%.1f MB", float64(s.Bytes)/1e6)}
 	})
 }
 
@@ -475,15 +455,7 @@ func printDrift(w io.Writer, d adminapi.Drift) {
 
 // sortedCodes returns the keys of counts, the most frequent first.
 func sortedCodes(counts map[string]int) []string {
-	var out []string
-	for code := range counts {
-		out = append(out, code)
-	}
-	slices.SortFunc(out, func(a, b string) int {
-		if counts[a] != counts[b] {
-			return counts[b] - counts[a]
-		}
-		return strings.Compare(a, b)
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
 	})
-	return out
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -57,9 +56,13 @@ Commands that follow a rollout (--wait, watch) exit with
 	}
 	d := a.rolloutDrafts()
 	cmd.AddCommand(
-		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsStatus(),
+		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsTargets(), a.newRolloutsAudit(), newRolloutsExample(),
 		d.newWatch(a, "  muster rollouts watch ROLLOUT\n  muster rollouts watch ROLLOUT --timeout 5h > progress.log", "running", "paused", "cancelling"),
-		a.newRolloutsTargets(), a.newRolloutsAudit(), a.newRolloutsDelete(), newRolloutsExample(),
+		showing(a, d.of(&cobra.Command{
+			Use:   "status ROLLOUT",
+			Short: "Show one rollout: its batches, what it waits for, what stopped it",
+		}, nil), adminapi.GetRollout, func(w io.Writer, got adminapi.RolloutItem) { printRollout(w, got.Item, time.Now(), -1) }),
+		showing(a, d.of(&cobra.Command{Use: "delete ROLLOUT", Short: "Delete a draft"}, []string{"draft"}), adminapi.DeleteRollout, saying[adminapi.ActionWord]("deleted")),
 		a.newRolloutsPause(), a.newRolloutsCancel(), a.newRolloutsAdjust(), a.newRolloutsRetry(), a.newRolloutsSkip(), a.newRolloutsRollback(),
 	)
 	for _, verb := range rolloutVerbs {
@@ -118,49 +121,38 @@ func inStates[T, Out any](ctx context.Context, a *client, op adminapi.Operation[
 
 // newListed returns the subcommand that lists things of a noun, such as rollout, which have states.
 func newListed[T, Out any](a *client, noun string, op adminapi.Operation[adminapi.None, Out], known []string, stateOf func(T) string, r rows[T]) *cobra.Command {
-	var (
-		states []string
-		limit  int
-	)
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List " + noun + "s, newest first",
 		Example: "  muster " + noun + "s list --state running,paused",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, s := range states {
-				if !slices.Contains(known, s) {
-					return &usageError{fmt.Errorf("--state is %q, want %s", s, strings.Join(known, ", "))}
-				}
-			}
-			got, err := inStates(cmd.Context(), a, op, states, limit, stateOf)
-			if err != nil {
-				return err
-			}
-			return showPaged(a, cmd.OutOrStdout(), got, r)
-		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "list only "+noun+"s in these states: "+strings.Join(known, ", "))
-	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of "+noun+"s to list")
-	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(known))
+	states := statesFlag(cmd, noun+"s", known)
+	limit := cmd.Flags().Int("limit", 50, "maximum number of "+noun+"s to list")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, s := range *states {
+			if !slices.Contains(known, s) {
+				return &usageError{fmt.Errorf("--state is %q, want %s", s, strings.Join(known, ", "))}
+			}
+		}
+		got, err := inStates(cmd.Context(), a, op, *states, *limit, stateOf)
+		if err != nil {
+			return err
+		}
+		return showPaged(a, cmd.OutOrStdout(), got, r)
+	}
 	return cmd
 }
 
 // completeListed completes the ids of things in these states, or of all if there are none.
 func completeListed[T, Out any](a *client, op adminapi.Operation[adminapi.None, Out], states []string, describe func(T) (id, state, name string)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list, err := inStates(cmd.Context(), a, op, states, pageSize, func(item T) string { _, state, _ := describe(item); return state })
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+	return completingFirst(func(ctx context.Context) ([]string, error) {
+		list, err := inStates(ctx, a, op, states, pageSize, func(item T) string { _, state, _ := describe(item); return state })
 		return each(list.Items, func(item T) string {
 			id, state, name := describe(item)
 			return id + "\t" + state + " " + name
-		}), cobra.ShellCompDirectiveNoFileComp
-	}
+		}), err
+	})
 }
 
 // maxListed bounds how many items of a list are read. The server lists no agents beyond
@@ -186,91 +178,77 @@ func describeStart(at *time.Time, now time.Time) string {
 	return ago(at, now)
 }
 
-func (a *client) newRolloutsStatus() *cobra.Command {
-	return showing(a, &cobra.Command{
-		Use:               "status ROLLOUT",
-		Short:             "Show one rollout: its batches, what it waits for, what stopped it",
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts(),
-	}, adminapi.GetRollout, func(w io.Writer, got adminapi.RolloutItem) { printRollout(w, got.Item, time.Now(), -1) })
-}
-
-// reachedWords is the phase that a target has reached in lockstep.
-func reachedWords(t adminapi.Target) string { return string(t.Reached) }
-
 var targetStates = each(fleet.TargetStates[:], func(s fleet.TargetState) string { return string(s) })
 
 func (a *client) newRolloutsTargets() *cobra.Command {
-	var (
-		states []string
-		batch  int
-		limit  int
-	)
 	cmd := &cobra.Command{
 		Use:               "targets ROLLOUT",
 		Short:             "List the agents of a rollout, each with its state and the reason",
 		Example:           "  muster rollouts targets ROLLOUT --state failed,rolled_back\n  muster rollouts targets ROLLOUT --batch 1 -o json | jq -r '.items[].agent_id'",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := url.Values{"state": states}
-			if cmd.Flags().Changed("batch") {
-				if batch < 1 {
-					return &usageError{fmt.Errorf("--batch is %d, but the first batch is 1", batch)}
-				}
-				q.Set("batch", fmt.Sprint(batch-1)) // the API counts from 0
-			}
-			got, err := everyPage[adminapi.Target](cmd.Context(), a, adminapi.ListTargets, limit, q, args[0])
-			if err != nil {
-				return err
-			}
-			return showPaged(a, cmd.OutOrStdout(), got, rows[adminapi.Target]{heading: "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", row: func(t adminapi.Target, _ time.Time) []any {
-				return []any{t.Hostname, t.AgentID, t.Batch + 1, t.State, firstOf(reachedWords(t), t.Phase, "-"), t.From, t.To, t.Attempts, firstOf(t.Error, spaced(string(t.Code)), "-")}
-			}})
-		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "list only agents in these states: "+strings.Join(targetStates, ", "))
-	cmd.Flags().IntVar(&batch, "batch", 0, "list only agents of this batch; the first is 1")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "maximum number of agents to list")
-	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(targetStates))
+	statesFlag(cmd, "agents", targetStates)
+	batch := cmd.Flags().Int("batch", 0, "list only agents of this batch; the first is 1")
+	limit := cmd.Flags().Int("limit", 1000, "maximum number of agents to list")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := query{"state": "--state"}.values(cmd)
+		if cmd.Flags().Changed("batch") {
+			if *batch < 1 {
+				return &usageError{fmt.Errorf("--batch is %d, but the first batch is 1", *batch)}
+			}
+			q.Set("batch", fmt.Sprint(*batch-1)) // the API counts from 0
+		}
+		got, err := everyPage[adminapi.Target](cmd.Context(), a, adminapi.ListTargets, *limit, q, args[0])
+		if err != nil {
+			return err
+		}
+		return showPaged(a, cmd.OutOrStdout(), got, targets)
+	}
 	return cmd
 }
+
+var targets = rows[adminapi.Target]{heading: "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", row: func(t adminapi.Target, _ time.Time) []any {
+	return []any{t.Hostname, t.AgentID, t.Batch + 1, t.State, firstOf(string(t.Reached), t.Phase, "-"), t.From, t.To, t.Attempts, firstOf(t.Error, spaced(string(t.Code)), "-")}
+}}
 
 // spaced returns a code such as rolled_back with spaces.
 func spaced(code string) string { return strings.ReplaceAll(code, "_", " ") }
 
 func (a *client) newRolloutsAudit() *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
+	return listing(a, &cobra.Command{
 		Use:               "audit ROLLOUT",
 		Short:             "Show who did what to a rollout, and why, newest first",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := everyPage[adminapi.AuditEntry](cmd.Context(), a, adminapi.ListAudit, limit, nil, args[0])
-			if err != nil {
-				return err
-			}
-			return showPaged(a, cmd.OutOrStdout(), got, trail)
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of entries to list")
-	return cmd
-}
-
-func (a *client) newRolloutsDelete() *cobra.Command {
-	return showing(a, &cobra.Command{
-		Use:               "delete ROLLOUT",
-		Short:             "Delete a draft",
-		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollouts("draft"),
-	}, adminapi.DeleteRollout, saying[adminapi.ActionWord]("deleted"))
+	}, adminapi.ListAudit, nil, 100, "entries", trail)
 }
 
 // completeRollouts completes the ids of rollouts in these states, or of all if there are
 // none.
 func (a *client) completeRollouts(states ...string) cobra.CompletionFunc {
 	return completeListed(a, adminapi.ListRollouts, states, func(r adminapi.Rollout) (id, state, name string) { return r.ID, string(r.State), r.Plan.Name })
+}
+
+// completing completes with words, which are read from the server; if they cannot be, with none.
+func completing(read func(ctx context.Context) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		words, err := read(cmd.Context())
+		if err != nil {
+			words = nil
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completingFirst is completing of the first argument only.
+func completingFirst(read func(ctx context.Context) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return completing(read)(cmd, args, typed)
+	}
 }
 
 func completeWords(words []string) cobra.CompletionFunc {

@@ -228,11 +228,13 @@ func (a *client) removeRefused(cmd *cobra.Command, id string, err error) error {
 // removeTime bounds the removal of a draft, which is one small request.
 const removeTime = 10 * time.Second
 
-func counted(n int, noun string) string {
+func counted(n int, noun string) string { return countedAs(n, noun, noun+"s") }
+
+func countedAs(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // isTerminal reports whether stream is a terminal.
@@ -244,9 +246,11 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// confirm asks a question. Every answer but y and yes means no.
-func confirm(cmd *cobra.Command, question string) (bool, error) {
+// confirm asks a question. Every answer but y and yes means no, whose error is otherwise.
+func confirm(cmd *cobra.Command, question, otherwise string) error {
 	answer, err := prompt(cmd, question+" [y/N] ")
-	answer = strings.ToLower(answer)
-	return answer == "y" || answer == "yes", err
+	if answer = strings.ToLower(answer); err == nil && answer != "y" && answer != "yes" {
+		err = errors.New(otherwise)
+	}
+	return err
 }

@@ -107,6 +107,11 @@ func loadConfig(file, data string) (app.Config, error) {
 	return config, nil
 }
 
+// noData is the error of a data folder without the server's data.
+func noData(folder string, err error) error {
+	return fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", folder, err)
+}
+
 // validConfig is loadConfig for subcommands that use the whole configuration.
 func validConfig(file, data string) (app.Config, error) {
 	config, err := loadConfig(file, data)
@@ -323,15 +328,28 @@ enrols a host with `+"`muster keys create`"+`.
 	return b.String()
 }
 
-// offlineFlags adds the flags that name a server by its files.
-func offlineFlags(cmd *cobra.Command, configFile, data *string) {
-	cmd.Flags().StringVar(configFile, "config", "", "the server's configuration file (YAML)")
-	cmd.Flags().StringVar(data, "data", "", "the server's data folder (default "+app.Defaults().Data+")")
+// serverFiles are the flags that name a server by its files.
+type serverFiles struct{ config, data string }
+
+func (s *serverFiles) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.config, "config", "", "the server's configuration file (YAML)")
+	cmd.Flags().StringVar(&s.data, "data", "", "the server's data folder (default "+app.Defaults().Data+")")
+}
+
+// onServer is running for a subcommand on the machine of a server, which gets the server's configuration.
+func onServer[Out any](a *client, cmd *cobra.Command, run func(cmd *cobra.Command, args []string, config app.Config) (Out, error), human func(io.Writer, Out)) *cobra.Command {
+	var files serverFiles
+	files.flags(cmd)
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (out Out, err error) {
+		config, err := validConfig(files.config, files.data)
+		if err != nil {
+			return out, err
+		}
+		return run(cmd, args, config)
+	}, human)
 }
 
 func (a *client) newCAPin() *cobra.Command {
-	var configFile, data string
-	var forget bool
 	cmd := &cobra.Command{
 		Use:   "ca-pin",
 		Short: "Show the CA that agents pin, or prepare to change it (on the server's machine)",
@@ -343,36 +361,36 @@ To change the CA, after which all agents must be enrolled again: stop all server
 this command with --forget, move the folder tls out of the data folder of one server (or
 change its tls.certificate), start that server, and copy its new folder tls to the others
 before they start.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, done, err := localOperations(cmd.Context(), configFile, data)
-			if err != nil {
-				return err
-			}
-			defer done()
-			pin, err := c.CAPin(cmd.Context(), forget)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), map[string]any{"ca_pin": pin, "forgotten": forget}, func(w io.Writer) {
-				switch {
-				case pin == "":
-					fmt.Fprintln(w, "No server has started on this store yet: the first one sets the CA.")
-				case forget:
-					fmt.Fprintf(w, "Forgot %s. The server that starts next sets the CA.\n", pin)
-				default:
-					fmt.Fprintln(w, pin)
-				}
-			})
-		},
 	}
-	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().BoolVar(&forget, "forget", false, "let the server that starts next set another CA; all agents must be enrolled again")
-	return cmd
+	forget := cmd.Flags().Bool("forget", false, "let the server that starts next set another CA; all agents must be enrolled again")
+	return onServer(a, cmd, func(cmd *cobra.Command, _ []string, config app.Config) (out knownCA, err error) {
+		c, done, err := localOperations(cmd.Context(), config)
+		if err != nil {
+			return out, err
+		}
+		defer done()
+		out.Forgotten = *forget
+		out.Pin, err = c.CAPin(cmd.Context(), *forget)
+		return out, err
+	}, func(w io.Writer, out knownCA) {
+		switch {
+		case out.Pin == "":
+			fmt.Fprintln(w, "No server has started on this store yet: the first one sets the CA.")
+		case out.Forgotten:
+			fmt.Fprintf(w, "Forgot %s. The server that starts next sets the CA.\n", out.Pin)
+		default:
+			fmt.Fprintln(w, out.Pin)
+		}
+	})
+}
+
+// knownCA is the output of `muster ca-pin`.
+type knownCA struct {
+	Pin       string `json:"ca_pin"`
+	Forgotten bool   `json:"forgotten"`
 }
 
 func (a *client) newAdminKey() *cobra.Command {
-	var configFile, data, name string
 	cmd := &cobra.Command{
 		Use:   "admin-key",
 		Short: "Create an admin key (on the server's machine)",
@@ -380,39 +398,36 @@ func (a *client) newAdminKey() *cobra.Command {
 file that has it. If the server runs, the command uses the socket in its data folder,
 otherwise it writes to the store. Pass the server's configuration file, if it has one: it
 names the store. ` + "`muster admin-keys`" + ` manages admin keys over the network.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, done, err := localOperations(cmd.Context(), configFile, data)
-			if err != nil {
-				return err
-			}
-			defer done()
-			secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
-			if err != nil {
-				return err
-			}
-			defer secret.discard()
-			if name == "" { // two usable keys do not share a name
-				name = "made on the server at " + time.Now().Format(time.DateTime)
-			}
-			k, err := c.CreateAdminKey(cmd.Context(), name)
-			if err != nil {
-				return err
-			}
-			shown, file, err := secret.keep(&k.APIKey)
-			if err != nil {
-				return fmt.Errorf("key %s: %w", k.ID, err)
-			}
-			out := struct {
-				ID   string  `json:"id"`
-				Name string  `json:"name"`
-				Key  *string `json:"api_key,omitempty"`
-				File string  `json:"api_key_file,omitempty"`
-			}{k.ID, k.Name, shown, file}
-			return a.show(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintln(w, shownSecret(shown, file)) })
-		},
 	}
-	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().StringVar(&name, "name", "", "name of the key, shown with everything it does (default: when it was made)")
-	return cmd
+	name := cmd.Flags().String("name", "", "name of the key, shown with everything it does (default: when it was made)")
+	return onServer(a, cmd, func(cmd *cobra.Command, _ []string, config app.Config) (out localKey, err error) {
+		c, done, err := localOperations(cmd.Context(), config)
+		if err != nil {
+			return out, err
+		}
+		defer done()
+		secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
+		if err != nil {
+			return out, err
+		}
+		defer secret.discard()
+		// Two usable keys do not share a name.
+		k, err := c.CreateAdminKey(cmd.Context(), firstOf(*name, "made on the server at "+time.Now().Format(time.DateTime)))
+		if err != nil {
+			return out, err
+		}
+		out.ID, out.Name = k.ID, k.Name
+		if out.Key, out.File, err = secret.keep(&k.APIKey); err != nil {
+			return out, fmt.Errorf("key %s: %w", k.ID, err)
+		}
+		return out, nil
+	}, func(w io.Writer, out localKey) { fmt.Fprintln(w, shownSecret(out.Key, out.File)) })
+}
+
+// localKey is the output of `muster admin-key`.
+type localKey struct {
+	ID   string  `json:"id"`
+	Name string  `json:"name"`
+	Key  *string `json:"api_key,omitempty"`
+	File string  `json:"api_key_file,omitempty"`
 }

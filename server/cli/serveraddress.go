@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -183,6 +184,12 @@ func (r *refusal) Error() string {
 		return r.message
 	}
 	return r.field + ": " + r.message
+}
+
+// isRefusal reports whether err is a refusal with one of these statuses.
+func isRefusal(err error, statuses ...int) bool {
+	var refused *refusal
+	return errors.As(err, &refused) && slices.Contains(statuses, refused.status)
 }
 
 // requestField matches how the API names an invalid field of a request.

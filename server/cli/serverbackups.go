@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +24,7 @@ import (
 const backupsFolder = "backups"
 
 func (a *client) newServerBackups() *cobra.Command {
-	var configFile, data string
-	cmd := &cobra.Command{
+	return onServer(a, &cobra.Command{
 		Use:   "backups",
 		Short: "List the backups that upgrades of the server have made, the newest first (on the server's machine)",
 		Long: fmt.Sprintf(`List the backups that `+"`muster server upgrade`"+` has made, the newest first: files in the folder
@@ -37,30 +35,16 @@ leaves other files in the folder, a backup that cannot be read, and a copy that 
 run with.`, selfupgrade.KeptBackups),
 		Example: `  muster server backups
   muster server backups --data /var/lib/muster -o json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := validConfig(configFile, data)
-			if err != nil {
-				return err
-			}
-			if _, err := os.Stat(config.Data); err != nil {
-				return fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", config.Data, err)
-			}
-			list, err := upgradeBackups(cmd.Context(), config)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), list, func(w io.Writer) {
-				table(w, "FROM\tTO\tMADE\tSIZE\tFILE OR INDICES\tPROBLEM", func(add func(...any)) {
-					for _, b := range list {
-						add(firstOf(b.From, "-"), firstOf(b.To, "-"), b.CreatedAt.Local().Format(time.DateTime), packagecmd.SizeText(b.Bytes), b.Place(), firstOf(b.Problem, "-"))
-					}
-				})
-			})
-		},
-	}
-	offlineFlags(cmd, &configFile, &data)
-	return cmd
+	}, func(cmd *cobra.Command, _ []string, config app.Config) ([]selfupgrade.Backup, error) {
+		if _, err := os.Stat(config.Data); err != nil {
+			return nil, noData(config.Data, err)
+		}
+		return upgradeBackups(cmd.Context(), config)
+	}, func(w io.Writer, list []selfupgrade.Backup) {
+		tableOf(w, "FROM\tTO\tMADE\tSIZE\tFILE OR INDICES\tPROBLEM", list, func(b selfupgrade.Backup) []any {
+			return []any{firstOf(b.From, "-"), firstOf(b.To, "-"), atTime(b.CreatedAt), packagecmd.SizeText(b.Bytes), b.Place(), firstOf(b.Problem, "-")}
+		})
+	})
 }
 
 // upgradeBackups returns the backups that upgrades have made of a server's store, the newest first.

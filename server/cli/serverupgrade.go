@@ -21,7 +21,8 @@ import (
 
 func (a *client) newServerUpgrade() *cobra.Command {
 	var (
-		configFile, data, to                   string
+		files                                  serverFiles
+		to                                     string
 		resume, status, undo, detach, unbacked bool
 	)
 	cmd := &cobra.Command{
@@ -61,7 +62,7 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 			if asked != 1 {
 				return &usageError{errors.New("want one of --to VERSION, --resume, --status and --undo (see `muster server upgrade --help`)")}
 			}
-			config, err := validConfig(configFile, data)
+			config, err := validConfig(files.config, files.data)
 			if err != nil {
 				return err
 			}
@@ -79,7 +80,7 @@ Exit codes: 0 upgraded, 1 failed or undone, 130 interrupted while it goes on.`,
 			return f.run(cmd.Context(), to, undo, detach, unbacked)
 		},
 	}
-	offlineFlags(cmd, &configFile, &data)
+	files.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "version to upgrade to, or to go back to")
 	f.BoolVar(&resume, "resume", false, "complete the part of this machine in an upgrade that was interrupted")
@@ -269,39 +270,36 @@ func printUpgrade(w io.Writer, u *fleet.ServerUpgrade, now time.Time) {
 	if u.Backup != "" {
 		fmt.Fprintf(w, "Backup of the store: %s\n", u.Backup)
 	}
-	table(w, "HOST\tVERSION\tREACHED\tPROBLEM", func(add func(...any)) {
-		for _, s := range u.Servers {
-			add(s.Host, s.Version, firstOf(string(s.Reached), "-"), firstOf(s.Problem, "-"))
-		}
+	tableOf(w, "HOST\tVERSION\tREACHED\tPROBLEM", u.Servers, func(s fleet.UpgradingServer) []any {
+		return []any{s.Host, s.Version, firstOf(string(s.Reached), "-"), firstOf(s.Problem, "-")}
 	})
 }
 
 func (a *client) newServerSchema() *cobra.Command {
-	var configFile, data string
-	var bring bool
 	cmd := &cobra.Command{
 		Use:    "schema",
 		Short:  "Show the schemas that this program writes (used by `muster server upgrade`)",
 		Hidden: true,
 		Args:   noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if bring {
-				return bringSchema(cmd.Context(), configFile, data)
-			}
-			s := ownSchemas()
-			return a.show(cmd.OutOrStdout(), s, func(w io.Writer) {
-				fmt.Fprintf(w, "SQLite %d, Elasticsearch %d\n", s.SQLite, s.Elasticsearch)
-			})
-		},
 	}
-	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().BoolVar(&bring, "migrate", false, "bring the store to this program's schema; no server may use it")
+	var files serverFiles
+	files.flags(cmd)
+	bring := cmd.Flags().Bool("migrate", false, "bring the store to this program's schema; no server may use it")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *bring {
+			return bringSchema(cmd.Context(), files)
+		}
+		s := ownSchemas()
+		return a.show(cmd.OutOrStdout(), s, func(w io.Writer) {
+			fmt.Fprintf(w, "SQLite %d, Elasticsearch %d\n", s.SQLite, s.Elasticsearch)
+		})
+	}
 	return cmd
 }
 
 // bringSchema opens the store, which brings it to this program's schema.
-func bringSchema(ctx context.Context, configFile, data string) error {
-	config, err := loadConfig(configFile, data)
+func bringSchema(ctx context.Context, files serverFiles) error {
+	config, err := loadConfig(files.config, files.data)
 	if err != nil {
 		return err
 	}

@@ -89,8 +89,12 @@ func (l *layoutFlags) pointerFolder(prefix string) (string, error) {
 }
 
 func (a *client) newServerInstall() *cobra.Command {
-	var l layoutFlags
-	cmd := &cobra.Command{
+	var (
+		l      layoutFlags
+		layout *serverlayout.Layout
+		fresh  bool
+	)
+	cmd := onLayout(a, &l, &cobra.Command{
 		Use:   "install",
 		Short: "Install this version of the server beside the others on this machine",
 		Long: `Install this version of the server beside the others on this machine, as
@@ -103,145 +107,119 @@ of SYSCONFDIR/muster may write there. The server asks root's unit for another ve
 (` + "`muster server unit --help`" + `).`,
 		Example: `  ./muster server install
   ./muster server install --prefix /opt/muster --sysconfdir /opt/muster/etc`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			layout, self, err := l.layout()
-			if err != nil {
-				return err
+	}, func(cmd *cobra.Command, _ []string, here *serverlayout.Layout, self string) (list []serverlayout.Installed, err error) {
+		layout = here
+		if fresh, err = here.Install(cmd.Context(), a.version, self); err != nil {
+			return nil, err
+		}
+		return here.List(cmd.Context())
+	}, func(w io.Writer, list []serverlayout.Installed) {
+		if fresh {
+			fmt.Fprintf(w, "Installed %s in %s.\n", a.version, layout.Home(a.version))
+		} else {
+			fmt.Fprintf(w, "Version %s is installed already.\n", a.version)
+		}
+		for _, i := range list {
+			if i.Current && i.Version != a.version {
+				fmt.Fprintf(w, "%s runs %s: `muster server versions switch %s` changes that.\n", layout.Link(), i.Version, a.version)
 			}
-			fresh, err := layout.Install(cmd.Context(), a.version, self)
-			if err != nil {
-				return err
-			}
-			list, err := layout.List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), list, func(w io.Writer) {
-				if fresh {
-					fmt.Fprintf(w, "Installed %s in %s.\n", a.version, layout.Home(a.version))
-				} else {
-					fmt.Fprintf(w, "Version %s is installed already.\n", a.version)
-				}
-				for _, i := range list {
-					if i.Current && i.Version != a.version {
-						fmt.Fprintf(w, "%s runs %s: `muster server versions switch %s` changes that.\n", layout.Link(), i.Version, a.version)
-					}
-				}
-			})
-		},
-	}
+		}
+	})
 	l.flags(cmd.Flags())
 	return cmd
 }
 
+// onLayout is running for a subcommand that gets the layout of versions on this machine, and the path of this
+// program.
+func onLayout[Out any](a *client, l *layoutFlags, cmd *cobra.Command, run func(cmd *cobra.Command, args []string, layout *serverlayout.Layout, self string) (Out, error), human func(io.Writer, Out)) *cobra.Command {
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (out Out, err error) {
+		layout, self, err := l.layout()
+		if err != nil {
+			return out, err
+		}
+		return run(cmd, args, layout, self)
+	}, human)
+}
+
 func (a *client) newServerVersions() *cobra.Command {
-	var l layoutFlags
-	cmd := &cobra.Command{
-		Use:   "versions",
-		Short: "Show the versions of the server on this machine, and switch among them",
-		Long: `Show the versions of the server on this machine, and switch among them. Versions are
-installed beside each other by ` + "`muster server install`" + `.`,
-	}
-	list := &cobra.Command{
-		Use:   "list",
-		Short: "List the versions of the server on this machine, the newest first",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			layout, _, err := l.layout()
-			if err != nil {
-				return err
-			}
-			list, err := layout.List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), list, func(w io.Writer) {
-				table(w, "VERSION\tSTATE\tPROGRAM\tPROBLEM", func(add func(...any)) {
-					for _, i := range list {
-						state := ""
-						if i.Current {
-							state = "current"
-						}
-						add(i.Version, state, i.Program, i.Problem)
-					}
-				})
-			})
-		},
-	}
-	var force bool
 	use := &cobra.Command{
 		Use:   "switch VERSION",
 		Short: "Have the next start of the server run another version that is installed",
 		Long: `Have the next start of the server run another version that is installed: one of the same
 major version, and of the same, a higher or the previous minor version.`,
 		Args: oneArg("one version: `muster server versions list` shows them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			layout, _, err := l.layout()
-			if err != nil {
-				return err
-			}
-			err = layout.Switch(cmd.Context(), args[0], force)
+	}
+	force := use.Flags().Bool("force", false, "also to a version that cannot follow the current one, such as that of another major version")
+	link := ""
+	var l layoutFlags
+	cmd := noun(&cobra.Command{
+		Use:   "versions",
+		Short: "Show the versions of the server on this machine, and switch among them",
+		Long: `Show the versions of the server on this machine, and switch among them. Versions are
+installed beside each other by ` + "`muster server install`" + `.`,
+	},
+		onLayout(a, &l, &cobra.Command{
+			Use:   "list",
+			Short: "List the versions of the server on this machine, the newest first",
+		}, func(cmd *cobra.Command, _ []string, layout *serverlayout.Layout, _ string) ([]serverlayout.Installed, error) {
+			return layout.List(cmd.Context())
+		}, func(w io.Writer, list []serverlayout.Installed) {
+			tableOf(w, "VERSION\tSTATE\tPROGRAM\tPROBLEM", list, func(i serverlayout.Installed) []any {
+				state := ""
+				set(i.Current, &state, "current")
+				return []any{i.Version, state, i.Program, i.Problem}
+			})
+		}),
+		onLayout(a, &l, use, func(cmd *cobra.Command, args []string, layout *serverlayout.Layout, _ string) (map[string]string, error) {
+			link = layout.Link()
+			err := layout.Switch(cmd.Context(), args[0], *force)
 			if errors.Is(err, fs.ErrPermission) {
 				err = fmt.Errorf("%w: only the owner of the installation moves the pointer, so run this with sudo", err)
 			}
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), map[string]string{"version": args[0]}, func(w io.Writer) {
-				fmt.Fprintf(w, "%s runs %s now. A server that runs must be restarted.\n", layout.Link(), args[0])
-			})
-		},
-	}
-	use.Flags().BoolVar(&force, "force", false, "also to a version that cannot follow the current one, such as that of another major version")
-	remove := &cobra.Command{
-		Use:   "remove VERSION",
-		Short: "Remove a version of the server that is not the current one",
-		Args:  oneArg("one version: `muster server versions list` shows them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			layout, _, err := l.layout()
-			if err != nil {
-				return err
-			}
-			if err := layout.Remove(args[0]); err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), map[string]string{"version": args[0]}, func(w io.Writer) {
-				fmt.Fprintf(w, "Removed version %s.\n", args[0])
-			})
-		},
-	}
-	answer := &cobra.Command{
-		Use:    "answer",
-		Short:  "Answer one request of the server for another version (run by muster-switch@.service)",
-		Hidden: true,
-		Args:   noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			layout, err := ownLayout()
-			if err == nil && layout == nil {
-				err = errors.New("this program does not run from an installation")
-			}
-			if err != nil {
-				return err
-			}
-			conn, err := net.FileConn(os.Stdin)
-			if err != nil {
-				return fmt.Errorf("standard input is no socket, as the unit %s makes it one: %w", serverlayout.SwitchUnit, err)
-			}
-			defer conn.Close()
-			r, refusal, err := layout.Answer(cmd.Context(), conn, os.Geteuid())
-			switch {
-			case refusal != nil:
-				slog.Warn("the server's request for a version is refused", "error", refusal)
-			case err == nil && r.Move:
-				slog.Info("the current version is another one", "version", r.Version)
-			}
-			return err
-		},
-	}
+			return map[string]string{"version": args[0]}, err
+		}, func(w io.Writer, out map[string]string) {
+			fmt.Fprintf(w, "%s runs %s now. A server that runs must be restarted.\n", link, out["version"])
+		}),
+		onLayout(a, &l, &cobra.Command{
+			Use:   "remove VERSION",
+			Short: "Remove a version of the server that is not the current one",
+			Args:  oneArg("one version: `muster server versions list` shows them"),
+		}, func(_ *cobra.Command, args []string, layout *serverlayout.Layout, _ string) (map[string]string, error) {
+			return map[string]string{"version": args[0]}, layout.Remove(args[0])
+		}, func(w io.Writer, out map[string]string) { fmt.Fprintf(w, "Removed version %s.\n", out["version"]) }),
+		&cobra.Command{
+			Use:    "answer",
+			Short:  "Answer one request of the server for another version (run by muster-switch@.service)",
+			Hidden: true,
+			Args:   noArgs,
+			RunE:   func(cmd *cobra.Command, _ []string) error { return answerSwitch(cmd.Context()) },
+		})
 	l.flags(cmd.PersistentFlags())
-	cmd.AddCommand(list, use, remove, answer)
 	return cmd
+}
+
+// answerSwitch answers the request for another version on standard input.
+func answerSwitch(ctx context.Context) error {
+	layout, err := ownLayout()
+	if err == nil && layout == nil {
+		err = errors.New("this program does not run from an installation")
+	}
+	if err != nil {
+		return err
+	}
+	conn, err := net.FileConn(os.Stdin)
+	if err != nil {
+		return fmt.Errorf("standard input is no socket, as the unit %s makes it one: %w", serverlayout.SwitchUnit, err)
+	}
+	defer conn.Close()
+	r, refusal, err := layout.Answer(ctx, conn, os.Geteuid())
+	switch {
+	case refusal != nil:
+		slog.Warn("the server's request for a version is refused", "error", refusal)
+	case err == nil && r.Move:
+		slog.Info("the current version is another one", "version", r.Version)
+	}
+	return err
 }
 
 func (a *client) newServerUnit() *cobra.Command {

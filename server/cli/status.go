@@ -19,39 +19,28 @@ type fleetStatus struct {
 }
 
 func (a *client) newStatus() *cobra.Command {
-	return &cobra.Command{
+	return running(a, &cobra.Command{
 		Use:   "status",
 		Short: "Show how many agents are in each status, how many incidents are open, and problems of the servers",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := ask(cmd.Context(), a, adminapi.GetAgentStatus, nil)
-			if err != nil {
-				return err
-			}
-			incidents, err := ask(cmd.Context(), a, adminapi.ListIncidents, url.Values{"state": {"open"}, "perPage": {"1"}})
-			if err != nil {
-				return err
-			}
-			servers, err := ask(cmd.Context(), a, adminapi.ListServers, nil)
-			if err != nil {
-				return err
-			}
-			r, open := got.Results, incidents.Total
-			return a.show(cmd.OutOrStdout(), fleetStatus{got, open, append([]string{}, servers.Remarks...)}, func(w io.Writer) {
-				table(w, "STATUS\tAGENTS", func(add func(...any)) {
-					add("online", r.Online)
-					add("error", r.Error)
-					add("updating", r.Updating)
-					add("offline", r.Offline)
-					add("inactive", r.Inactive)
-					add("unenrolled", r.Unenrolled)
-					add("all", r.All)
-				})
-				if open > 0 {
-					fmt.Fprintf(w, "%s: see `muster incidents list`\n", counted(open, "open incident"))
-				}
-				printRemarks(w, servers.Remarks)
-			})
-		},
-	}
+	}, func(cmd *cobra.Command, _ []string) (out fleetStatus, err error) {
+		if out.AgentStatusResponse, err = ask(cmd.Context(), a, adminapi.GetAgentStatus, nil); err != nil {
+			return out, err
+		}
+		incidents, err := ask(cmd.Context(), a, adminapi.ListIncidents, url.Values{"state": {"open"}, "perPage": {"1"}})
+		if err != nil {
+			return out, err
+		}
+		servers, err := ask(cmd.Context(), a, adminapi.ListServers, nil)
+		out.OpenIncidents, out.ServerRemarks = incidents.Total, append([]string{}, servers.Remarks...)
+		return out, err
+	}, func(w io.Writer, out fleetStatus) {
+		r := out.Results
+		tableOf(w, "STATUS\tAGENTS", [][]any{
+			{"online", r.Online}, {"error", r.Error}, {"updating", r.Updating}, {"offline", r.Offline}, {"inactive", r.Inactive}, {"unenrolled", r.Unenrolled}, {"all", r.All},
+		}, func(row []any) []any { return row })
+		if out.OpenIncidents > 0 {
+			fmt.Fprintf(w, "%s: see `muster incidents list`\n", counted(out.OpenIncidents, "open incident"))
+		}
+		printRemarks(w, out.ServerRemarks)
+	})
 }

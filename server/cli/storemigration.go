@@ -25,12 +25,10 @@ import (
 const exitInUse = 3
 
 func (a *client) newStore() *cobra.Command {
-	cmd := &cobra.Command{
+	return noun(&cobra.Command{
 		Use:   "store",
 		Short: "Move the server's data to another store, or follow up a restore (on the server's machine)",
-	}
-	cmd.AddCommand(a.newStoreMigrate(), a.newStoreUnmark(), a.newStoreRestored())
-	return cmd
+	}, a.newStoreMigrate(), a.newStoreUnmark(), a.newStoreRestored())
 }
 
 func (a *client) newStoreMigrate() *cobra.Command {
@@ -157,7 +155,7 @@ func (m *migration) prepare() (err error) {
 	m.opts.Loading = true
 	m.path = filepath.Join(m.config.Data, storeFile)
 	if _, err := os.Stat(m.path); err != nil {
-		return fmt.Errorf("there is no embedded store in %s: name the server's data folder with --data: %w", m.config.Data, err)
+		return noStore(m.config.Data, err)
 	}
 	m.destination = fmt.Sprintf("Elasticsearch at %s, indices %s*", strings.Join(es.Hosts, ", "), m.prefix())
 	return nil
@@ -189,11 +187,7 @@ func (m *migration) show(ctx context.Context) error {
 		there += n
 	}
 	return m.client.show(m.cmd.OutOrStdout(), out, func(w io.Writer) {
-		table(w, "NOUN\tDOCUMENTS", func(add func(...any)) {
-			for _, n := range out.Nouns {
-				add(n.Noun, n.Documents)
-			}
-		})
+		tableOf(w, "NOUN\tDOCUMENTS", out.Nouns, func(n movedNoun) []any { return []any{n.Noun, n.Documents} })
 		fmt.Fprintf(w, "\nThese would be copied from %s to %s, ", out.From, out.To)
 		switch {
 		case found.Migration != nil && found.Migration.FinishedAt == nil:
@@ -304,13 +298,10 @@ func (m *migration) removeUnfinished(ctx context.Context, state store.Migration)
 		if !isTerminal(m.cmd.InOrStdin()) {
 			return &usageError{errors.New("standard input is not a terminal: add --yes to delete the unfinished migration without confirmation")}
 		}
-		ok, err := confirm(m.cmd, fmt.Sprintf("Delete the indices %s* of %s, from an unfinished migration of %s that started on %s?",
-			m.prefix(), strings.Join(m.opts.URLs, ", "), state.From, formatTime(state.StartedAt)))
-		if err != nil {
+		question := fmt.Sprintf("Delete the indices %s* of %s, from an unfinished migration of %s that started on %s?",
+			m.prefix(), strings.Join(m.opts.URLs, ", "), state.From, formatTime(state.StartedAt))
+		if err := confirm(m.cmd, question, "nothing has been deleted"); err != nil {
 			return err
-		}
-		if !ok {
-			return errors.New("nothing has been deleted")
 		}
 	}
 	return elastic.RemoveUnfinished(ctx, m.opts)
@@ -466,22 +457,16 @@ func (out moved) human(w io.Writer) {
 		out.printUnreadable(w)
 	}()
 	if out.State == "copied" {
-		table(w, "NOUN\tDOCUMENTS\tWRITTEN\tREMOVED", func(add func(...any)) {
-			for _, n := range out.Nouns {
-				add(n.Noun, n.Documents, *n.Written, *n.Removed)
-			}
-		})
+		tableOf(w, "NOUN\tDOCUMENTS\tWRITTEN\tREMOVED", out.Nouns, func(n movedNoun) []any { return []any{n.Noun, n.Documents, *n.Written, *n.Removed} })
 		return
 	}
-	table(w, "NOUN\tSQLITE\tELASTICSEARCH\tWRITTEN\tDIGEST", func(add func(...any)) {
-		for _, n := range out.Nouns {
-			c := n.Compared
-			digest := c.FromDigest[:digestShown]
-			if c.FromDigest != c.ToDigest {
-				digest += " != " + c.ToDigest[:digestShown]
-			}
-			add(n.Noun, c.From, c.To, *n.Written, digest)
+	tableOf(w, "NOUN\tSQLITE\tELASTICSEARCH\tWRITTEN\tDIGEST", out.Nouns, func(n movedNoun) []any {
+		c := n.Compared
+		digest := c.FromDigest[:digestShown]
+		if c.FromDigest != c.ToDigest {
+			digest += " != " + c.ToDigest[:digestShown]
 		}
+		return []any{n.Noun, c.From, c.To, *n.Written, digest}
 	})
 	if out.State == "moved" {
 		readable := ""
@@ -498,36 +483,36 @@ Keep the data folder: its folders tls and trust are the server's identity.
 }
 
 func (a *client) newStoreUnmark() *cobra.Command {
-	var configFile, data string
 	cmd := &cobra.Command{
 		Use:   "unmark",
 		Short: "Let a server use an embedded store again that has been moved",
 		Long: `Remove the mark that ` + "`muster store migrate`" + ` leaves in the embedded store. The store lacks
 everything that has happened since the move: agents that enrolled later are not in it.`,
 		Example: "  muster store unmark --data /var/lib/muster",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := loadConfig(configFile, data)
-			if err != nil {
-				return err
-			}
-			path := filepath.Join(config.Data, storeFile)
-			if _, err := os.Stat(path); err != nil {
-				return fmt.Errorf("there is no embedded store in %s: name the server's data folder with --data: %w", config.Data, err)
-			}
-			mark, err := sqlite.Unmark(cmd.Context(), path)
-			if err != nil {
-				return err
-			}
-			if mark == nil {
-				return fmt.Errorf("%s is not marked as moved", path)
-			}
-			return a.show(cmd.OutOrStdout(), mark, func(w io.Writer) {
-				fmt.Fprintf(w, "%s, moved to %s on %s, can be used again\n", path, mark.To, formatTime(mark.At))
-			})
-		},
 	}
-	cmd.Flags().StringVar(&configFile, "config", "", "the server's configuration file (YAML)")
-	cmd.Flags().StringVar(&data, "data", "", "the server's data folder (default "+app.Defaults().Data+")")
-	return cmd
+	var files serverFiles
+	files.flags(cmd)
+	path := ""
+	return running(a, cmd, func(cmd *cobra.Command, _ []string) (*store.Moved, error) {
+		config, err := loadConfig(files.config, files.data)
+		if err != nil {
+			return nil, err
+		}
+		path = filepath.Join(config.Data, storeFile)
+		if _, err := os.Stat(path); err != nil {
+			return nil, noStore(config.Data, err)
+		}
+		mark, err := sqlite.Unmark(cmd.Context(), path)
+		if err == nil && mark == nil {
+			err = fmt.Errorf("%s is not marked as moved", path)
+		}
+		return mark, err
+	}, func(w io.Writer, mark *store.Moved) {
+		fmt.Fprintf(w, "%s, moved to %s on %s, can be used again\n", path, mark.To, formatTime(mark.At))
+	})
+}
+
+// noStore is the error of a data folder without an embedded store.
+func noStore(folder string, err error) error {
+	return fmt.Errorf("there is no embedded store in %s: name the server's data folder with --data: %w", folder, err)
 }

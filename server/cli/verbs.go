@@ -10,20 +10,22 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
 )
 
-// showing makes cmd send a request without a body, with the arguments in the path, and show the
-// answer.
-func showing[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], human func(io.Writer, Out)) *cobra.Command {
-	return showingFor(a, cmd, op, nil, human)
+// noun is a command of a noun, such as agents, with its subcommands.
+func noun(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(subcommands...)
+	return cmd
 }
 
-// showingFor is showing with a query.
-func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], q url.Values, human func(io.Writer, Out)) *cobra.Command {
+// running makes cmd, which takes no arguments unless it says otherwise, run something and show what that
+// returns.
+func running[Out any](a *client, cmd *cobra.Command, run func(cmd *cobra.Command, args []string) (Out, error), human func(io.Writer, Out)) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		got, err := ask(cmd.Context(), a, op, q, args...)
+		got, err := run(cmd, args)
 		if err != nil {
 			return err
 		}
@@ -35,30 +37,81 @@ func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[ad
 	return cmd
 }
 
+// showing makes cmd send a request without a body, with the arguments in the path, and show the
+// answer.
+func showing[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], human func(io.Writer, Out)) *cobra.Command {
+	return showingFor(a, cmd, op, nil, human)
+}
+
+// showingFor is showing with a query.
+func showingFor[Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], q query, human func(io.Writer, Out)) *cobra.Command {
+	return running(a, cmd, func(cmd *cobra.Command, args []string) (Out, error) {
+		return ask(cmd.Context(), a, op, q.values(cmd), args...)
+	}, human)
+}
+
+// listing makes cmd show a list that comes in pages, with the arguments in the path. --limit bounds it:
+// most is its default, and what are the items.
+func listing[T, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[adminapi.None, Out], q query, most int, what string, r rows[T]) *cobra.Command {
+	limit := cmd.Flags().Int("limit", most, "maximum number of "+what+" to list")
+	if cmd.Args == nil {
+		cmd.Args = noArgs
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		got, err := everyPage[T](cmd.Context(), a, op, *limit, q.values(cmd), args...)
+		if err != nil {
+			return err
+		}
+		return showPaged(a, cmd.OutOrStdout(), got, r)
+	}
+	return cmd
+}
+
+// query has the parameters of a query by name: a text, or the name of the flag that has the value, such
+// as --kuery.
+type query map[string]string
+
+// values returns the parameters without those that are empty.
+func (q query) values(cmd *cobra.Command) url.Values {
+	out := url.Values{}
+	for name, text := range q {
+		if flag, ok := strings.CutPrefix(text, "--"); ok {
+			f := cmd.Flags().Lookup(flag)
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				out[name] = list.GetSlice()
+				continue
+			}
+			text = f.Value.String()
+		}
+		if text != "" {
+			out.Set(name, text)
+		}
+	}
+	return out
+}
+
+// statesFlag adds the flag that chooses items of a list, such as agents, by their states.
+func statesFlag(cmd *cobra.Command, what string, states []string) *[]string {
+	chosen := cmd.Flags().StringSlice("state", nil, "list only "+what+" in these states: "+strings.Join(states, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(states)) // the flag exists
+	return chosen
+}
+
 // sending makes cmd send a request with the body that request makes, and show the answer. The first
 // arguments are those of the path.
 func sending[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error), human func(io.Writer, Out)) *cobra.Command {
-	return sendingThen(a, cmd, op, request, func(cmd *cobra.Command, _ []string, got Out) error {
-		return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { human(w, got) })
-	})
+	return running(a, cmd, sent(a, op, request), human)
 }
 
-// sendingThen is sending with what becomes of the answer.
-func sendingThen[In, Out any](a *client, cmd *cobra.Command, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error),
-	then func(cmd *cobra.Command, args []string, got Out) error,
-) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+// sent returns a function that sends the body that request makes, and returns the answer.
+func sent[In, Out any](a *client, op adminapi.Operation[In, Out], request func(cmd *cobra.Command, args []string) (In, error)) func(cmd *cobra.Command, args []string) (Out, error) {
+	return func(cmd *cobra.Command, args []string) (out Out, err error) {
 		in, err := request(cmd, args)
 		if err != nil {
-			return err
+			return out, err
 		}
-		got, err := call(cmd.Context(), a, op, in, args[:strings.Count(op.Path, "{")]...)
-		if err != nil {
-			return err
-		}
-		return then(cmd, args, got)
+		return call(cmd.Context(), a, op, in, args[:strings.Count(op.Path, "{")]...)
 	}
-	return cmd
 }
 
 // body returns a request that does not depend on the arguments.
@@ -79,17 +132,14 @@ type rows[T any] struct {
 	below   func(w io.Writer, items []T) // may be nil
 }
 
+// print prints the table.
 func (r rows[T]) print(w io.Writer, items []T) {
 	if len(items) == 0 && r.empty != "" {
 		fmt.Fprintln(w, r.empty)
 		return
 	}
 	now := time.Now()
-	table(w, r.heading, func(add func(...any)) {
-		for _, item := range items {
-			add(r.row(item, now)...)
-		}
-	})
+	tableOf(w, r.heading, items, func(item T) []any { return r.row(item, now) })
 	if r.below != nil {
 		r.below(w, items)
 	}
