@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -102,25 +103,18 @@ func (a *client) waitForUpload(cmd *cobra.Command, agentID, actionID string, tim
 
 // saveUpload downloads a file to a new one, which only its owner may read.
 func (a *client) saveUpload(ctx context.Context, u adminapi.Upload, path string) (err error) {
-	t, err := a.server.resolve()
-	if err != nil {
-		return err
-	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
+		if err = errors.Join(err, f.Close()); err != nil {
 			_ = os.Remove(path) // the error is what matters
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
-	resp, err := t.do(ctx, request{call: adminapi.GetUpload.Call, path: []string{u.Id, u.Name}})
+	resp, err := a.open(ctx, request{call: adminapi.GetUpload.Call, path: []string{u.Id, u.Name}})
 	if err != nil {
 		return err
 	}

@@ -54,14 +54,10 @@ a host reports are escaped.`,
   muster agents export --kuery 'agent.version < 1.10.0' --columns hostname,version,site`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := a.server.resolve()
-			if err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
 			defer cancel()
 			q := query{"kuery": "--kuery", "columns": "--columns", "showInactive": "--inactive"}
-			resp, err := t.do(ctx, request{call: adminapi.ExportAgents.Call, query: q.values(cmd)})
+			resp, err := a.open(ctx, request{call: adminapi.ExportAgents.Call, query: q.values(cmd)})
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -155,12 +154,7 @@ func printCauses(w io.Writer, causes []adminapi.PreviewCause, does string) {
 
 var oneAgent = oneArg("one agent, by id or host name: `muster agents list` shows them")
 
-func someAgents(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return errors.New("no agents are named: `muster agents list` shows them")
-	}
-	return nil
-}
+var someAgents = someArgs("no agents are named: `muster agents list` shows them")
 
 func hostname(g adminapi.Agent) string {
 	host, _ := g.LocalMetadata["host"].(map[string]any)

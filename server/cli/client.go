@@ -44,6 +44,20 @@ func ask[Out any](ctx context.Context, a *client, op adminapi.Operation[adminapi
 	return send[Out](ctx, t, request{call: op.Call, path: path, query: q})
 }
 
+// open sends a request to the resolved server address, and returns the response, which the caller closes.
+func (a *client) open(ctx context.Context, r request) (*http.Response, error) {
+	t, err := a.server.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return t.do(ctx, r)
+}
+
+// undecodable is the error of an answer that is not of the type that this program knows.
+func undecodable(err error) error {
+	return fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+}
+
 // send sends a request and decodes the answer.
 func send[Out any](ctx context.Context, t serverAddress, r request) (out Out, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -56,7 +70,7 @@ func send[Out any](ctx context.Context, t serverAddress, r request) (out Out, er
 	if err := json.NewDecoder(resp.Body).Decode(&out); errors.Is(err, context.DeadlineExceeded) {
 		return out, t.explain(err)
 	} else if err != nil {
-		return out, fmt.Errorf("%s %s: cannot decode the answer, is the server of another version? %w", r.call.Method, r.url(t), err)
+		return out, fmt.Errorf("%s %s: %w", r.call.Method, r.url(t), undecodable(err))
 	}
 	return out, nil
 }

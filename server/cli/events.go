@@ -66,15 +66,11 @@ func (a *client) followEvents(cmd *cobra.Command, last string) error {
 
 // readEvents writes the events after the last one until the stream ends, which is no error.
 func (a *client) readEvents(cmd *cobra.Command, last *string) error {
-	t, err := a.server.resolve()
-	if err != nil {
-		return err
-	}
 	r := request{call: adminapi.StreamEvents.Call}
 	if *last != "" {
 		r.query = url.Values{"after": {*last}}
 	}
-	resp, err := t.do(cmd.Context(), r)
+	resp, err := a.open(cmd.Context(), r)
 	if err != nil {
 		return err
 	}

@@ -60,38 +60,47 @@ The exit code is
 }
 
 func (a *client) diff(cmd *cobra.Command, files *objectFiles) error {
-	if err := files.check(); err != nil {
-		return err
-	}
-	objects, err := files.read(cmd)
+	var text strings.Builder
+	differ := 0
+	all, err := eachDiff(a, cmd, files, func(name string, d fleetDiff) (fleetDiff, error) {
+		if d.Before == nil || len(d.Changed) > 0 {
+			differ++
+		}
+		return d, printFleetDiff(&text, name, d)
+	})
 	if err != nil {
 		return err
 	}
-	var (
-		all    []fleetDiff
-		text   strings.Builder
-		differ int
-	)
-	for _, d := range objects {
-		one, err := a.diffOf(cmd, d, files.validate)
-		if err != nil {
-			return err
-		}
-		all = append(all, one)
-		if one.Before == nil || len(one.Changed) > 0 {
-			differ++
-		}
-		if err := printFleetDiff(&text, d.name, one); err != nil {
-			return err
-		}
-	}
-	err = a.show(cmd.OutOrStdout(), struct {
-		Items []fleetDiff `json:"items"`
-	}{all}, func(w io.Writer) { _, _ = io.WriteString(w, text.String()) })
+	err = a.show(cmd.OutOrStdout(), all, func(w io.Writer) { _, _ = io.WriteString(w, text.String()) })
 	if err != nil || differ == 0 {
 		return err
 	}
-	return &exitError{exitDifferent, fmt.Errorf("%d of %s would change", differ, counted(len(objects), "object"))}
+	return &exitError{exitDifferent, fmt.Errorf("%d of %s would change", differ, counted(len(all.Items), "object"))}
+}
+
+// items is the JSON of a list.
+type items[T any] struct {
+	Items []T `json:"items"`
+}
+
+// eachDiff calls do for each object in files, with what applying it would change.
+func eachDiff[T any](a *client, cmd *cobra.Command, files *objectFiles, do func(name string, d fleetDiff) (T, error)) (all items[T], err error) {
+	objects, err := files.read(cmd)
+	if err != nil {
+		return all, err
+	}
+	for _, d := range objects {
+		got, err := a.diffOf(cmd, d, files.validate)
+		if err != nil {
+			return all, err
+		}
+		one, err := do(d.name, got)
+		if err != nil {
+			return all, err
+		}
+		all.Items = append(all.Items, one)
+	}
+	return all, nil
 }
 
 // diffOf returns what applying an object would change, and prints the server's warnings.
@@ -104,7 +113,7 @@ func (a *client) diffOf(cmd *cobra.Command, d *declaration, validate string) (on
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", d.locateText(w))
 	}
 	if err := json.Unmarshal(got.body, &one); err != nil {
-		return one, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+		return one, undecodable(err)
 	}
 	return one, nil
 }
@@ -117,38 +126,19 @@ type hashed struct {
 
 func (a *client) newFleetsHash() *cobra.Command {
 	var files objectFiles
-	cmd := &cobra.Command{
+	cmd := running(a, &cobra.Command{
 		Use:   "hash --file FILE",
 		Short: "Print the rollout hashes of the objects in files",
 		Long: `Print the hashes of the objects in files, as the server would request them. A rollout
 starts only if the hash changes, and spec.forcePromote takes it.`,
 		Example: "  muster fleets hash -f fleet.yaml",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := files.check(); err != nil {
-				return err
-			}
-			objects, err := files.read(cmd)
-			if err != nil {
-				return err
-			}
-			var all []hashed
-			for _, d := range objects {
-				one, err := a.diffOf(cmd, d, files.validate)
-				if err != nil {
-					return err
-				}
-				all = append(all, hashed{d.name, one.HashAfter})
-			}
-			return a.show(cmd.OutOrStdout(), struct {
-				Items []hashed `json:"items"`
-			}{all}, func(w io.Writer) {
-				for _, h := range all {
-					fmt.Fprintf(w, "%s  fleet/%s\n", h.Hash, h.Name)
-				}
-			})
-		},
-	}
+	}, func(cmd *cobra.Command, _ []string) (items[hashed], error) {
+		return eachDiff(a, cmd, &files, func(name string, d fleetDiff) (hashed, error) { return hashed{name, d.HashAfter}, nil })
+	}, func(w io.Writer, all items[hashed]) {
+		for _, h := range all.Items {
+			fmt.Fprintf(w, "%s  fleet/%s\n", h.Hash, h.Name)
+		}
+	})
 	files.flags(cmd)
 	return cmd
 }
@@ -204,14 +194,10 @@ func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 		fmt.Fprintf(w, "it waits for %s\n", d.WaitsFor)
 	}
 	if len(d.Previews) > 0 {
-		table(w, "PART\tVERSION\tAGENTS\tBATCHES\tLEFT OUT\tTAKES ABOUT\tREMARK", func(add func(...any)) {
-			for _, p := range d.Previews {
-				remark := planField.ReplaceAllString(p.Error, "")
-				if remark == "" && p.Forced {
-					remark = "goes down"
-				}
-				add(p.Part, firstOf(p.Version, "-"), p.Targets, p.Batches, p.Skipped, firstOf(p.DurationText, "-"), remark)
-			}
+		tableOf(w, "PART\tVERSION\tAGENTS\tBATCHES\tLEFT OUT\tTAKES ABOUT\tREMARK", d.Previews, func(p adminapi.FleetPreview) []any {
+			remark := planField.ReplaceAllString(p.Error, "")
+			set(remark == "" && p.Forced, &remark, "goes down")
+			return []any{p.Part, firstOf(p.Version, "-"), p.Targets, p.Batches, p.Skipped, firstOf(p.DurationText, "-"), remark}
 		})
 		for _, p := range d.Previews {
 			if why := p.LeftOut; why != "" {

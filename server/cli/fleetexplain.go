@@ -162,7 +162,6 @@ func fieldPath(text string) ([]string, error) {
 }
 
 func (a *client) newExplain() *cobra.Command {
-	var recursive bool
 	cmd := &cobra.Command{
 		Use:   "explain fleet[.FIELD…]",
 		Short: "Explain the fields of objects of kind Fleet",
@@ -171,28 +170,27 @@ has. The command needs no server.`,
 		Example:           "  muster explain fleet\n  muster explain fleet.spec.strategy\n  muster explain fleet.spec --recursive",
 		Args:              oneArg("the path of a field, such as fleet.spec.strategy"),
 		ValidArgsFunction: completeFields,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := fieldPath(args[0])
-			if err != nil {
-				return &usageError{err}
-			}
-			all, err := readSchemas()
-			if err != nil {
-				return err
-			}
-			at, err := all.find(path)
-			if err != nil {
-				return err
-			}
-			described, err := all.describe(at, strings.Join(path, "."), recursive)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), described, func(w io.Writer) { printField(w, described) })
-		},
 	}
-	cmd.Flags().BoolVar(&recursive, "recursive", false, "also the fields of fields")
-	return cmd
+	recursive := cmd.Flags().Bool("recursive", false, "also the fields of fields")
+	return running(a, cmd, func(_ *cobra.Command, args []string) (explained, error) {
+		path, err := fieldPath(args[0])
+		if err != nil {
+			return explained{}, &usageError{err}
+		}
+		all, at, err := findField(path)
+		if err != nil {
+			return explained{}, err
+		}
+		return all.describe(at, strings.Join(path, "."), *recursive)
+	}, printField)
+}
+
+// findField is find in the schemas of the API.
+func findField(path []string) (all schemaSet, at field, err error) {
+	if all, err = readSchemas(); err == nil {
+		at, err = all.find(path)
+	}
+	return all, at, err
 }
 
 // explained is a field as explain prints it.
@@ -293,22 +291,19 @@ func printWrapped(w io.Writer, indent, text string) {
 // completeFields completes the path of a field.
 func completeFields(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	before, _, ok := cutLast(typed, ".")
+	dot := strings.LastIndex(typed, ".")
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	if !ok {
+	if dot < 0 {
 		return []string{"fleet"}, directive
 	}
+	before := typed[:dot]
 	path, err := fieldPath(before)
 	if err != nil {
 		return nil, directive
 	}
-	all, err := readSchemas()
-	if err != nil {
-		return nil, directive
-	}
-	at, err := all.find(path)
+	all, at, err := findField(path)
 	if err != nil {
 		return nil, directive
 	}
@@ -320,12 +315,4 @@ func completeFields(_ *cobra.Command, args []string, typed string) ([]string, co
 		summary, _, _ := strings.Cut(f.Description, ". ")
 		return before + "." + f.name + "\t" + summary
 	}), directive
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/rollout/spec"
@@ -44,14 +43,11 @@ type objectFiles struct {
 }
 
 func (o *objectFiles) flags(cmd *cobra.Command) {
-	o.fileFlags(cmd.Flags())
-	cmd.Flags().StringVar(&o.validate, "validate", "strict", "what happens to unknown fields: strict refuses them, warn leaves them out")
-	_ = cmd.RegisterFlagCompletionFunc("validate", completeWords([]string{"strict", "warn"}))
-}
-
-func (o *objectFiles) fileFlags(f *pflag.FlagSet) {
+	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "file", "f", nil, "file in YAML or JSON, folder, or - for standard input; repeat it for more (required)")
 	f.BoolVarP(&o.recursive, "recursive", "R", false, "also read the folders below a folder")
+	f.StringVar(&o.validate, "validate", "strict", "what happens to unknown fields: strict refuses them, warn leaves them out")
+	_ = cmd.RegisterFlagCompletionFunc("validate", completeWords([]string{"strict", "warn"}))
 }
 
 // check returns a usage error for wrong flags.
@@ -65,11 +61,14 @@ func (o *objectFiles) check() error {
 	return nil
 }
 
-// reads reports whether the objects come from standard input, which then answers no question.
+// readsStdin reports whether the objects come from standard input, which then answers no question.
 func (o *objectFiles) readsStdin() bool { return slices.Contains(o.files, "-") }
 
 // read returns the objects in all files, in order. No two have the same name.
 func (o *objectFiles) read(cmd *cobra.Command) ([]*declaration, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	var all []*declaration
 	for _, name := range o.files {
 		paths, err := o.expand(name)
@@ -126,23 +125,9 @@ func (o *objectFiles) expand(name string) (paths []string, err error) {
 }
 
 func readObjects(cmd *cobra.Command, name string) ([]*declaration, error) {
-	in := cmd.InOrStdin()
-	if name == "-" {
-		name = "standard input"
-	} else {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
-	}
-	b, err := io.ReadAll(io.LimitReader(in, maxObjectsFile+1))
+	name, b, err := readInput(cmd, name, maxObjectsFile, ": divide it")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(b) > maxObjectsFile {
-		return nil, fmt.Errorf("%s: has more than %d bytes: divide it", name, maxObjectsFile)
+		return nil, err
 	}
 	return parseObjects(name, b)
 }

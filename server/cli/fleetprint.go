@@ -19,9 +19,9 @@ func fleetTable(w io.Writer, objects []spec.Fleet, wide bool, now time.Time) {
 	table(w, heading, func(add func(...any)) {
 		for i := range objects {
 			f := &objects[i]
-			row := []any{f.Metadata.Name, readyWord(f), f.Status.Agents, versionsText(f), shortHash(f.Status.RequestedRolloutHash), rolloutText(f), ageOf(f, now)}
+			row := []any{f.Metadata.Name, readyWord(f), f.Status.Agents, versionsText(f), shortHash(f.Status.RequestedRolloutHash), rolloutText(f), strings.TrimSuffix(ago(f.Metadata.CreationTimestamp, now), " ago")}
 			if wide {
-				row = append(row, shortHash(f.Status.LastCompletedRolloutHash), f.Metadata.Generation, firstOf(waitsForText(f), "-"), firstOf(conditionOf(f, spec.Ready).Message, "-"))
+				row = append(row, shortHash(f.Status.LastCompletedRolloutHash), f.Metadata.Generation, firstOf(deref(f.Status.Rollout).Waiting, "-"), firstOf(conditionOf(f, spec.Ready).Message, "-"))
 			}
 			add(row...)
 		}
@@ -88,17 +88,6 @@ func rolloutText(f *spec.Fleet) string {
 		text += "; a change waits for its end"
 	}
 	return text
-}
-
-func waitsForText(f *spec.Fleet) string {
-	if f.Status.Rollout == nil {
-		return ""
-	}
-	return f.Status.Rollout.Waiting
-}
-
-func ageOf(f *spec.Fleet, now time.Time) string {
-	return strings.TrimSuffix(ago(f.Metadata.CreationTimestamp, now), " ago")
 }
 
 func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {

@@ -74,7 +74,7 @@ func (a *client) fleetCall(ctx context.Context, op *adminapi.Call, q url.Values,
 // object decodes an object of the current version.
 func object(body json.RawMessage) (f spec.Fleet, err error) {
 	if err := json.Unmarshal(body, &f); err != nil {
-		return f, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+		return f, undecodable(err)
 	}
 	return f, nil
 }
@@ -118,7 +118,7 @@ func (a *client) fleets(ctx context.Context, selector string) (list objectList, 
 			return list, err
 		}
 		if err := json.Unmarshal(got.body, &list); err != nil {
-			return list, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+			return list, undecodable(err)
 		}
 		all = append(all, list.Items...)
 		if len(list.Items) < pageSize {
@@ -377,23 +377,15 @@ read from the audit trail, so it remains when the object is deleted.`,
 		return got, nil
 	}, func(w io.Writer, got adminapi.FleetHistory) {
 		tableOf(w, "AT\tWHO\tWHAT\tGENERATION\tHASH\tCHANGED\tROLLOUTS\tWHY", got.Items, func(c adminapi.FleetChange) []any {
-			return []any{atTime(c.At), c.By, c.Action, firstOf(numberOf(c.Generation), "-"), shortHash(c.Hash), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(rolloutRefs(c.Rollouts), "-"), c.Why}
+			generation := "-"
+			set(c.Generation != 0, &generation, fmt.Sprint(c.Generation))
+			rollouts := each(c.Rollouts, func(r adminapi.FleetRolloutRef) string { return r.ID + " " + string(r.State) })
+			return []any{atTime(c.At), c.By, c.Action, generation, shortHash(c.Hash), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(strings.Join(rollouts, ", "), "-"), c.Why}
 		})
 		if got.Total > len(got.Items) {
 			fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
 		}
 	})
-}
-
-func numberOf(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
-func rolloutRefs(rollouts []adminapi.FleetRolloutRef) string {
-	return strings.Join(each(rollouts, func(r adminapi.FleetRolloutRef) string { return fmt.Sprintf("%s %s", r.ID, r.State) }), ", ")
 }
 
 func (a *client) newFleetsResume() *cobra.Command {

@@ -98,7 +98,6 @@ type awaitedFleet struct {
 }
 
 func (a *client) newWait() *cobra.Command {
-	cmd := &cobra.Command{Use: "wait", Short: "Wait for declared objects"}
 	var (
 		until   string
 		timeout time.Duration
@@ -124,12 +123,7 @@ not have it, and why. The exit code is
 		Example: `  muster wait fleets web --for condition=Ready --timeout 2h
   muster wait fleets web --for condition=Degraded=False
   muster wait fleets web --for delete`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no object is named: `muster get fleets` shows them")
-			}
-			return nil
-		},
+		Args:              someArgs("no object is named: `muster get fleets` shows them"),
 		ValidArgsFunction: a.completeFleetNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if until == "" {
@@ -150,8 +144,7 @@ not have it, and why. The exit code is
 	fleets.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait at most")
 	_ = fleets.RegisterFlagCompletionFunc("for", completeWords(append(each(spec.ConditionTypes, func(t spec.ConditionType) string { return "condition=" + string(t) }), "delete")))
 	outputs(fleets, "yaml", "name")
-	cmd.AddCommand(fleets)
-	return cmd
+	return noun(&cobra.Command{Use: "wait", Short: "Wait for declared objects"}, fleets)
 }
 
 // awaitFleets waits until all objects have the condition, and prints how their states change.

@@ -320,12 +320,7 @@ func (a *client) newGroupsSkip() *cobra.Command {
 		Long: `Leave a member out. Its rollout is cancelled if it is under way, and the group goes on if
 that member had stopped it; --why is required then. During a rollback, a member that
 stopped the rollback keeps its version.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("want one group id and the name of a member (see `%s --help`)", c.CommandPath())
-			}
-			return nil
-		},
+		Args: twoArgs("one group id and the name of a member"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
 				return a.completeGroups("running", "paused")(cmd, args, text)

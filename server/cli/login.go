@@ -18,7 +18,6 @@ import (
 )
 
 func (a *client) newLogin() *cobra.Command {
-	var keyFile string
 	cmd := &cobra.Command{
 		Use:   "login",
 		Short: "Save a server and an admin key for later commands",
@@ -26,44 +25,37 @@ func (a *client) newLogin() *cobra.Command {
 folder, readable by you alone. The command prompts for the key, or reads it from
 --api-key-file.`,
 		Example: `  muster login --url https://fleet.example.com:8221 --ca-pin sha256:5f2a…`,
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := a.server
-			t.URL, t.CAPin = firstOf(t.URL, os.Getenv("MUSTER_URL")), firstOf(t.CAPin, os.Getenv("MUSTER_CA_PIN"))
-			if t.URL == "" {
-				return &usageError{errors.New("--url is missing: pass the address that `muster server` printed")}
-			}
-			key, err := readKey(cmd, keyFile)
-			if err != nil {
-				return err
-			}
-			t.APIKey = key
-			s, err := send[adminapi.Session](cmd.Context(), t, request{call: adminapi.GetSession.Call})
-			if err != nil {
-				return err
-			}
-			path, err := contextFile()
-			if err != nil {
-				return err
-			}
-			data, err := yaml.Marshal(t)
-			if err != nil {
-				return err
-			}
-			d := disk.OS{}
-			if err := d.MkdirAll("login", filepath.Dir(path), 0o700); err != nil {
-				return err
-			}
-			if err := disk.WriteFile(d, "login", path, data, 0o600); err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), s, func(w io.Writer) {
-				fmt.Fprintf(w, "Logged in to %s with the key %q, saved in %s\n", t.URL, s.Name, path)
-			})
-		},
 	}
-	cmd.Flags().StringVar(&keyFile, "api-key-file", "", "file with the admin key, - for standard input")
-	return cmd
+	keyFile := cmd.Flags().String("api-key-file", "", "file with the admin key, - for standard input")
+	var t serverAddress
+	path := ""
+	return running(a, cmd, func(cmd *cobra.Command, _ []string) (s adminapi.Session, err error) {
+		t = a.server
+		t.URL, t.CAPin = firstOf(t.URL, os.Getenv("MUSTER_URL")), firstOf(t.CAPin, os.Getenv("MUSTER_CA_PIN"))
+		if t.URL == "" {
+			return s, &usageError{errors.New("--url is missing: pass the address that `muster server` printed")}
+		}
+		if t.APIKey, err = readKey(cmd, *keyFile); err != nil {
+			return s, err
+		}
+		if s, err = send[adminapi.Session](cmd.Context(), t, request{call: adminapi.GetSession.Call}); err != nil {
+			return s, err
+		}
+		if path, err = contextFile(); err != nil {
+			return s, err
+		}
+		data, err := yaml.Marshal(t)
+		if err != nil {
+			return s, err
+		}
+		d := disk.OS{}
+		if err := d.MkdirAll("login", filepath.Dir(path), 0o700); err != nil {
+			return s, err
+		}
+		return s, disk.WriteFile(d, "login", path, data, 0o600)
+	}, func(w io.Writer, s adminapi.Session) {
+		fmt.Fprintf(w, "Logged in to %s with the key %q, saved in %s\n", t.URL, s.Name, path)
+	})
 }
 
 func readKey(cmd *cobra.Command, file string) (string, error) {

@@ -42,7 +42,12 @@ func openStoreAs(ctx context.Context, config app.Config, asIs bool) (store.Store
 		return nil, fmt.Errorf("the restore of %s was interrupted: run the same `muster restore` again, which completes it", config.Data)
 	}
 	if es := config.Store.Elasticsearch; es != nil {
-		return openElastic(ctx, es, asIs)
+		o, err := elasticOptions(es)
+		if err != nil {
+			return nil, err
+		}
+		o.AsIs = asIs
+		return elastic.Open(ctx, o)
 	}
 	s, err := sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
 	if errors.Is(err, fs.ErrPermission) {
@@ -75,15 +80,6 @@ func checkData(data string) error {
 		return nil //nolint:nilerr // whoever needs to write reports it
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-func openElastic(ctx context.Context, c *app.ElasticsearchConfig, asIs bool) (store.Store, error) {
-	o, err := elasticOptions(c)
-	if err != nil {
-		return nil, err
-	}
-	o.AsIs = asIs
-	return elastic.Open(ctx, o)
 }
 
 func elasticOptions(c *app.ElasticsearchConfig) (elastic.Options, error) {

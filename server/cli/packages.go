@@ -191,10 +191,6 @@ func proofOf(archive string) (http.Header, error) {
 
 func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, error) {
 	var got adminapi.PackageItem
-	t, err := a.server.resolve()
-	if err != nil {
-		return got.Item, err
-	}
 	header, err := proofOf(archive)
 	if err != nil {
 		return got.Item, err
@@ -214,7 +210,7 @@ func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, err
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		body = &progress{r: f, total: fi.Size(), out: terminal.Raw(cmd.ErrOrStderr()), name: terminal.EscapeLine(name)}
 	}
-	resp, err := t.do(cmd.Context(), request{call: adminapi.PushPackage.Call, path: []string{name}, header: header, body: body, size: fi.Size()})
+	resp, err := a.open(cmd.Context(), request{call: adminapi.PushPackage.Call, path: []string{name}, header: header, body: body, size: fi.Size()})
 	if err != nil {
 		return got.Item, err
 	}

@@ -257,3 +257,20 @@ func parseTime(s string, now time.Time) (time.Time, error) {
 	}
 	return time.Time{}, fmt.Errorf("is %q, want a time such as 2026-01-31T12:00:00Z, \"2026-01-31 12:00\", 12:00 or \"2h ago\"", s)
 }
+
+// planFile is a plan in YAML.
+type planFile struct {
+	yamlFile
+	plan fleet.Plan
+}
+
+func newPlanFile(name string) planFile {
+	return planFile{yamlFile: yamlFile{
+		name: name, what: "plan", field: "plan", example: "muster rollouts example", tooLong: ": select agents by labels or policies instead of one by one",
+	}}
+}
+
+func readPlanFile(cmd *cobra.Command, name string) (planFile, error) {
+	f := newPlanFile(name)
+	return f, f.read(cmd, &f.plan)
+}

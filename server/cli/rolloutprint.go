@@ -198,12 +198,20 @@ func printLockstep(about details, r adminapi.Rollout, now time.Time) {
 	about.option("look at", strings.Join(l.Failed, ", "))
 }
 
-func isLockstep(r adminapi.Rollout) bool { return r.Plan.Strategy.Kind == fleet.LockstepStrategy }
-
 func describeCounts(c adminapi.Counts) string {
 	words := counts{
-		{c.Offered, "offered"}, {c.Upgrading, "upgrading"}, {c.Verifying, "verifying"}, {c.Failed, "failed"}, {c.RolledBack, "rolled back"}, {c.Pending, "pending"},
-		{c.Held, "offline"}, {c.Withdrawn, "withdrawn"}, {c.Refused, "refused"}, {c.Skipped - c.Refused, "skipped"}, {c.Expired, "expired"}, {c.Cancelled, "cancelled"},
+		{c.Offered, "offered"},
+		{c.Upgrading, "upgrading"},
+		{c.Verifying, "verifying"},
+		{c.Failed, "failed"},
+		{c.RolledBack, "rolled back"},
+		{c.Pending, "pending"},
+		{c.Held, "offline"},
+		{c.Withdrawn, "withdrawn"},
+		{c.Refused, "refused"},
+		{c.Skipped - c.Refused, "skipped"},
+		{c.Expired, "expired"},
+		{c.Cancelled, "cancelled"},
 	}.words()
 	return strings.Join(append([]string{fmt.Sprintf("%d of %d done", c.Succeeded, c.Total)}, words...), ", ")
 }
@@ -272,7 +280,7 @@ func batchState(b adminapi.Batch) string {
 // rollbackAdvice says what a stopped rollout has left to roll back. On hosts whose
 // watchers have put the previous version back there is nothing.
 func rollbackAdvice(r adminapi.Rollout) string {
-	if isLockstep(r) {
+	if r.Plan.Strategy.Kind == fleet.LockstepStrategy {
 		return lockstepAdvice(r)
 	}
 	c, watchers, all := r.Counts, "", ""

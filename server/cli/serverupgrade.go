@@ -176,17 +176,12 @@ func (f *upgradeFollower) run(ctx context.Context, to string, undo, detach, unba
 	if err := f.client.show(f.out, u, func(w io.Writer) { printUpgrade(w, u, time.Now()) }); err != nil {
 		return err
 	}
-	if want := wantedEnd(undo); u.Phase != want {
+	want := fleet.ServerDone
+	set(undo, &want, fleet.ServerUndone)
+	if u.Phase != want {
 		return fmt.Errorf("the upgrade to %s has ended %s: %s", u.To, u.Phase, firstOf(u.Problem, "see the logs of the servers"))
 	}
 	return nil
-}
-
-func wantedEnd(undo bool) fleet.ServerPhase {
-	if undo {
-		return fleet.ServerUndone
-	}
-	return fleet.ServerDone
 }
 
 func (f *upgradeFollower) begin(ctx context.Context, to string, undo, unbacked bool) (*fleet.ServerUpgrade, error) {

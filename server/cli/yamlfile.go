@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
@@ -36,25 +37,39 @@ const maxYAMLFile = 1 << 20
 
 // read reads the file, or standard input if it is -, into v.
 func (f *yamlFile) read(cmd *cobra.Command, v any) error {
-	in := cmd.InOrStdin()
-	if f.name == "-" {
-		f.name = "standard input"
-	} else {
-		file, err := os.Open(f.name)
-		if err != nil {
-			return fmt.Errorf("%w: `%s` prints a %s to start from", err, f.example, f.what)
-		}
-		defer file.Close()
-		in = file
+	name, b, err := readInput(cmd, f.name, maxYAMLFile, f.tooLong)
+	if errors.As(err, new(*fs.PathError)) {
+		return fmt.Errorf("%w: `%s` prints a %s to start from", err, f.example, f.what)
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxYAMLFile+1))
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
-	}
-	if len(b) > maxYAMLFile {
-		return fmt.Errorf("%s: has more than %d bytes%s", f.name, maxYAMLFile, f.tooLong)
+	if f.name = name; err != nil {
+		return err
 	}
 	return f.parse(b, v)
+}
+
+// readInput reads a file, or standard input if it is -, and returns its name for errors. tooLong says
+// what to do about one that has more than most bytes.
+func readInput(cmd *cobra.Command, file string, most int, tooLong string) (name string, b []byte, err error) {
+	in := cmd.InOrStdin()
+	name = file
+	if file == "-" {
+		name = "standard input"
+	} else {
+		f, err := os.Open(file)
+		if err != nil {
+			return name, nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err = io.ReadAll(io.LimitReader(in, int64(most)+1))
+	switch {
+	case err != nil:
+		return name, nil, fmt.Errorf("%s: %w", name, err)
+	case len(b) > most:
+		return name, nil, fmt.Errorf("%s: has more than %d bytes%s", name, most, tooLong)
+	}
+	return name, b, nil
 }
 
 func (f *yamlFile) parse(b []byte, into any) error {

@@ -17,7 +17,7 @@ func yamlOf(text []byte) (*yaml.Node, error) {
 	dec.UseNumber()
 	n, err := yamlValue(dec)
 	if err != nil {
-		return nil, fmt.Errorf("cannot decode the answer, is the server of another version? %w", err)
+		return nil, undecodable(err)
 	}
 	return n, nil
 }
