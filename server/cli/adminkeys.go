@@ -82,17 +82,10 @@ type newAdminKeyItem struct {
 func newAdminKey[In any](a *client, cmd *cobra.Command, op adminapi.Operation[In, adminapi.AdminKeyItem], request func(cmd *cobra.Command, args []string) (In, error)) *cobra.Command {
 	create := sent(a, op, request)
 	return running(a, cmd, func(cmd *cobra.Command, args []string) (out newAdminKeyItem, err error) {
-		secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
-		if err != nil {
-			return out, err
-		}
-		defer secret.discard()
-		if out.AdminKeyItem, err = create(cmd, args); err != nil {
-			return out, err
-		}
-		if out.Item.ApiKey, out.File, err = secret.keep(out.Item.ApiKey); err != nil {
-			return out, fmt.Errorf("key %s: %w", out.Item.Id, err)
-		}
-		return out, nil
+		out.File, err = keepSecret(cmd.OutOrStdout(), "admin-key", func() (string, **string, error) {
+			out.AdminKeyItem, err = create(cmd, args)
+			return "key " + out.Item.Id, &out.Item.ApiKey, err
+		})
+		return out, err
 	}, func(w io.Writer, out newAdminKeyItem) { fmt.Fprintln(w, shownSecret(out.Item.ApiKey, out.File)) })
 }

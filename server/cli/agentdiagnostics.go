@@ -40,7 +40,7 @@ file for 90 days. Ctrl-C ends the wait and leaves the request.`,
   muster agents diagnostics web-01 --file web-01.zip
   muster agents diagnostics web-01 --no-wait`,
 		Args:              oneAgent,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := a.agentID(cmd.Context(), args[0])
 			if err != nil {

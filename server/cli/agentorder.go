@@ -144,6 +144,18 @@ func each[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
+// tryEach is each of a function that may fail: the first error ends it.
+func tryEach[A, B any](in []A, f func(A) (B, error)) (out []B, err error) {
+	for _, v := range in {
+		one, err := f(v)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
 func mustJSON(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -72,7 +72,7 @@ What is under way comes first. --component shows one component; agent means the 
   muster agents timeline web-01 --component web
   muster agents timeline web-01 -o json | jq '.items[] | select(.state == "rolled_back")'`,
 		Args:              oneAgent,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 	}
 	cmd.Flags().String("component", "", "name of a component, or agent for the agent itself (default: all)")
 	limit := cmd.Flags().Int("limit", 30, "maximum number of entries to show")
@@ -206,7 +206,7 @@ broadest reason. The default is the rollout that the agent is in, or was in last
   muster agents why web-01 --component web
   muster agents why web-01 --at "2026-11-21 14:00"`,
 		Args:              oneAgent,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 	}
 	cmd.Flags().String("component", "", "name of a component of the agent (default: the agent itself)")
 	rollout := cmd.Flags().String("rollout", "", "id of the rollout (default: the agent's last)")

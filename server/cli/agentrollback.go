@@ -32,7 +32,7 @@ version.`,
   muster agents rollback --kuery 'agent.version: 1.1.0 and status: (error or degraded)'
   muster agents rollback web-01 --wait`,
 		Args:              r.selection.validate,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case r.component != "" && forward:

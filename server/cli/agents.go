@@ -57,7 +57,7 @@ func (a *client) newAgentsGet() *cobra.Command {
 		Use:               "get AGENT",
 		Short:             "Show one agent",
 		Args:              oneAgent,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 	}, func(cmd *cobra.Command, args []string) (got adminapi.AgentItem, err error) {
 		id, err := a.agentID(cmd.Context(), args[0])
 		if err != nil {
@@ -164,16 +164,12 @@ func hostname(g adminapi.Agent) string {
 	return g.Id
 }
 
-func (a *client) completeAgents(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return completing(func(ctx context.Context) ([]string, error) {
-		list, err := ask(ctx, a, adminapi.ListAgents, url.Values{"perPage": {"1000"}})
-		return each(list.Items, func(g adminapi.Agent) string { return g.Id + "\t" + hostname(g) + " " + g.Agent.Version }), err
-	})(cmd, args, typed)
+func (a *client) agentNames(ctx context.Context) ([]string, error) {
+	list, err := ask(ctx, a, adminapi.ListAgents, url.Values{"perPage": {"1000"}})
+	return each(list.Items, func(g adminapi.Agent) string { return g.Id + "\t" + hostname(g) + " " + g.Agent.Version }), err
 }
 
-func (a *client) completeVersions(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return completing(func(ctx context.Context) ([]string, error) {
-		list, err := ask(ctx, a, adminapi.ListAvailableVersions, nil)
-		return list.Items, err
-	})(cmd, args, typed)
+func (a *client) versionNames(ctx context.Context) ([]string, error) {
+	list, err := ask(ctx, a, adminapi.ListAvailableVersions, nil)
+	return list.Items, err
 }

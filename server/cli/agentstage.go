@@ -41,7 +41,7 @@ hosts have staged the version, and exits with 0 only if they have.`,
 		Example: `  muster agents stage --kuery 'tags: web' --version 1.1.0 --dry-run
   muster agents stage web-01 web-02 --component web --version 2.4.0 --wait`,
 		Args:              selection.validate,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Version == "" {
 				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
@@ -83,7 +83,7 @@ hosts have staged the version, and exits with 0 only if they have.`,
 	f.BoolVar(&force, "force", false, "also on hosts where the version has failed before")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
 	wait.flags(f, "all hosts have staged the version, or failed to")
-	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
+	_ = cmd.RegisterFlagCompletionFunc("version", completing(a.versionNames))
 	return cmd
 }
 

@@ -38,7 +38,7 @@ Without a terminal, pass --yes to skip the question.`,
   muster agents unenroll --kuery 'tags: lab and status: online' --dry-run
   muster agents unenroll --kuery 'status: inactive' --revoke --yes`,
 		Args:              selection.validate,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ask := selection.kuery != "" && !yes && !dryRun
 			if ask && !isTerminal(cmd.InOrStdin()) {

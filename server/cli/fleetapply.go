@@ -329,7 +329,7 @@ func (a *client) surplus(ctx context.Context, selector string, given []*declarat
 	if err != nil {
 		return nil, err
 	}
-	objects, err := decodeObjects(list.Items)
+	objects, err := tryEach(list.Items, object)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -31,101 +32,76 @@ type schema struct {
 // schemaSet has the schemas of openapi.yaml by name.
 type schemaSet map[string]yaml.Node
 
-func readSchemas() (schemaSet, error) {
-	var doc struct {
+// decoded decodes a part of openapi.yaml. It is part of this program, so that an error is a mistake in it.
+func decoded[T any](n interface{ Decode(any) error }) (out T) {
+	if err := n.Decode(&out); err != nil {
+		panic(fmt.Errorf("openapi.yaml: %w", err))
+	}
+	return out
+}
+
+func readSchemas() schemaSet {
+	return decoded[struct {
 		Components struct {
 			Schemas schemaSet `yaml:"schemas"`
 		} `yaml:"components"`
-	}
-	err := yaml.Unmarshal(adminapi.Spec, &doc)
-	return doc.Components.Schemas, err
+	}](yaml.NewDecoder(bytes.NewReader(adminapi.Spec))).Components.Schemas
 }
 
 // resolve follows a reference.
-func (all schemaSet) resolve(s *schema) (*schema, error) {
+func (all schemaSet) resolve(s schema) schema {
 	if len(s.AllOf) > 0 {
-		out, err := all.resolve(s.AllOf[0])
-		if err == nil {
-			out.Description = s.Description
-		}
-		return out, err
+		out := all.resolve(*s.AllOf[0])
+		out.Description = s.Description
+		return out
 	}
 	name, ok := strings.CutPrefix(s.Ref, "#/components/schemas/")
 	if !ok {
-		return s, nil
+		return s
 	}
-	n := all[name]
-	var out schema
-	if err := n.Decode(&out); err != nil {
-		return nil, fmt.Errorf("schema %s: %w", name, err)
-	}
-	return &out, nil
+	return decoded[schema](new(all[name]))
 }
 
 // field is a field of an object.
 type field struct {
 	name     string
 	required bool
-	*schema
+	schema
 }
 
 // fields returns the fields of a schema, or of what its lists contain, in order.
-func (all schemaSet) fields(s *schema) ([]field, error) {
+func (all schemaSet) fields(s schema) (out []field) {
 	for s.Items != nil {
-		var err error
-		if s, err = all.resolve(s.Items); err != nil {
-			return nil, err
-		}
+		s = all.resolve(*s.Items)
 	}
-	var out []field
 	for i := 0; i+1 < len(s.Properties.Content); i += 2 {
-		var property schema
-		if err := s.Properties.Content[i+1].Decode(&property); err != nil {
-			return nil, err
-		}
-		resolved, err := all.resolve(&property)
-		if err != nil {
-			return nil, err
-		}
 		name := s.Properties.Content[i].Value
-		out = append(out, field{name, slices.Contains(s.Required, name), resolved})
+		out = append(out, field{name, slices.Contains(s.Required, name), all.resolve(decoded[schema](s.Properties.Content[i+1]))})
 	}
-	return out, nil
+	return out
 }
 
 // typeName returns the type of a schema as kubectl writes it, such as []string.
-func (all schemaSet) typeName(s *schema) (string, error) {
-	s, err := all.resolve(s)
-	if err != nil {
-		return "", err
-	}
+func (all schemaSet) typeName(s schema) string {
+	s = all.resolve(s)
 	switch {
 	case s.Items != nil:
-		name, err := all.typeName(s.Items)
-		return "[]" + name, err
+		return "[]" + all.typeName(*s.Items)
 	case s.Values != nil:
-		name, err := all.typeName(s.Values)
-		return "map[string]" + name, err
+		return "map[string]" + all.typeName(*s.Values)
 	case s.Type == "object":
-		return "Object", nil
+		return "Object"
 	case s.Format == "date-time":
-		return "time", nil
+		return "time"
 	}
-	return s.Type, nil
+	return s.Type
 }
 
 // find returns the field at a path such as [spec strategy kind].
 func (all schemaSet) find(path []string) (field, error) {
-	root, err := all.resolve(&schema{Ref: "#/components/schemas/" + spec.Kind})
-	if err != nil {
-		return field{}, err
-	}
-	at := field{name: strings.ToLower(spec.Kind), schema: root}
+	at := field{name: strings.ToLower(spec.Kind), schema: all.resolve(schema{Ref: "#/components/schemas/" + spec.Kind})}
 	for i, name := range path {
-		fields, err := all.fields(at.schema)
-		if err != nil {
-			return field{}, err
-		}
+		fields := all.fields(at.schema)
 		next := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if next < 0 {
 			return field{}, noField(strings.Join(append([]string{"fleet"}, path[:i]...), "."), name, fields)
@@ -177,20 +153,10 @@ has. The command needs no server.`,
 		if err != nil {
 			return explained{}, &usageError{err}
 		}
-		all, at, err := findField(path)
-		if err != nil {
-			return explained{}, err
-		}
-		return all.describe(at, strings.Join(path, "."), *recursive)
+		all := readSchemas()
+		at, err := all.find(path)
+		return all.describe(at, strings.Join(path, "."), *recursive), err
 	}, printField)
-}
-
-// findField is find in the schemas of the API.
-func findField(path []string) (all schemaSet, at field, err error) {
-	if all, err = readSchemas(); err == nil {
-		at, err = all.find(path)
-	}
-	return all, at, err
 }
 
 // explained is a field as explain prints it.
@@ -205,35 +171,23 @@ type explained struct {
 	Fields      []explained `json:"fields,omitempty"`
 }
 
-func (all schemaSet) describe(f field, path string, recursive bool) (explained, error) {
-	out := explained{Path: path, Name: f.name, Required: f.required, Description: strings.TrimSpace(f.Description), Enum: f.Enum, Example: f.Example}
-	var err error
-	if out.Type, err = all.typeName(f.schema); err != nil {
-		return out, err
-	}
-	fields, err := all.fields(f.schema)
-	if err != nil {
-		return out, err
-	}
-	for _, below := range fields {
-		var one explained
+// describe describes a field and its fields, and with recursive also theirs.
+func (all schemaSet) describe(f field, path string, recursive bool) explained {
+	out := all.summarize(f)
+	out.Path, out.Example = path, f.Example
+	for _, below := range all.fields(f.schema) {
+		one := all.summarize(below)
 		if recursive {
-			one, err = all.describe(below, strings.TrimPrefix(path+"."+below.name, "."), true)
-		} else {
-			one, err = all.summarize(below)
-		}
-		if err != nil {
-			return out, err
+			one = all.describe(below, strings.TrimPrefix(path+"."+below.name, "."), true)
 		}
 		out.Fields = append(out.Fields, one)
 	}
-	return out, nil
+	return out
 }
 
 // summarize describes a field without its fields.
-func (all schemaSet) summarize(f field) (explained, error) {
-	name, err := all.typeName(f.schema)
-	return explained{Name: f.name, Type: name, Required: f.required, Description: strings.TrimSpace(f.Description), Enum: f.Enum}, err
+func (all schemaSet) summarize(f field) explained {
+	return explained{Name: f.name, Type: all.typeName(f.schema), Required: f.required, Description: strings.TrimSpace(f.Description), Enum: f.Enum}
 }
 
 func printField(w io.Writer, f explained) {
@@ -303,15 +257,12 @@ func completeFields(_ *cobra.Command, args []string, typed string) ([]string, co
 	if err != nil {
 		return nil, directive
 	}
-	all, at, err := findField(path)
+	all := readSchemas()
+	at, err := all.find(path)
 	if err != nil {
 		return nil, directive
 	}
-	fields, err := all.fields(at.schema)
-	if err != nil {
-		return nil, directive
-	}
-	return each(fields, func(f field) string {
+	return each(all.fields(at.schema), func(f field) string {
 		summary, _, _ := strings.Cut(f.Description, ". ")
 		return before + "." + f.name + "\t" + summary
 	}), directive

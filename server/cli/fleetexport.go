@@ -33,13 +33,9 @@ Applying what it prints upgrades no agent that runs the versions already.`,
 			if len(got.Items) == 0 {
 				return errors.New("there is nothing to export: no policy requires a version or lists a component with one, and no rollout is active. `muster fleets example` prints an object to start from")
 			}
-			var docs []*yaml.Node
-			for _, raw := range got.Items {
-				n, err := declaredNode(raw)
-				if err != nil {
-					return err
-				}
-				docs = append(docs, n)
+			docs, err := tryEach(got.Items, declaredNode)
+			if err != nil {
+				return err
 			}
 			if err := writeYAML(cmd.OutOrStdout(), docs...); err != nil {
 				return err

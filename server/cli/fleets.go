@@ -156,24 +156,11 @@ func (a *client) showObjects(w io.Writer, objects []json.RawMessage, one bool, h
 
 // writeObjects prints objects as YAML documents.
 func writeObjects(w io.Writer, objects []json.RawMessage) error {
-	var docs []*yaml.Node
-	for _, o := range objects {
-		n, err := yamlOf(o)
-		if err != nil {
-			return err
-		}
-		docs = append(docs, n)
+	docs, err := tryEach(objects, func(o json.RawMessage) (*yaml.Node, error) { return yamlOf(o) })
+	if err != nil {
+		return err
 	}
 	return writeYAML(w, docs...)
-}
-
-// completeFleets completes the name of an object as the first argument.
-func (a *client) completeFleets(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return completingFirst(a.fleetNames)(cmd, args, typed)
-}
-
-func (a *client) completeFleetNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return completing(a.fleetNames)(cmd, args, typed)
 }
 
 func (a *client) fleetNames(ctx context.Context) ([]string, error) {
@@ -210,7 +197,7 @@ list.`,
   muster get fleets --selector team=web -o wide
   muster get fleets web -o yaml`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completeFleets,
+		ValidArgsFunction: completingFirst(a.fleetNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if selector != "" {
@@ -222,7 +209,7 @@ list.`,
 			if err != nil {
 				return err
 			}
-			objects, err := decodeObjects(list.Items)
+			objects, err := tryEach(list.Items, object)
 			if err != nil {
 				return err
 			}
@@ -238,18 +225,6 @@ list.`,
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "list only objects with these labels, such as team=web,stage=prod")
 	outputs(cmd, "yaml", "wide", "name")
 	return cmd
-}
-
-func decodeObjects(items []json.RawMessage) ([]spec.Fleet, error) {
-	var all []spec.Fleet
-	for _, raw := range items {
-		f, err := object(raw)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, f)
-	}
-	return all, nil
 }
 
 func (a *client) showFleet(cmd *cobra.Command, name string) error {
@@ -278,7 +253,7 @@ cancelled, unless it is promoting: then it goes on to its end.
 The command asks for confirmation; without a terminal, pass --yes.`,
 		Example:           "  muster delete fleet web --why \"moved to fleet/edge\"\n  muster delete fleet web --yes",
 		Args:              oneFleet,
-		ValidArgsFunction: a.completeFleets,
+		ValidArgsFunction: completingFirst(a.fleetNames),
 	}
 	yes := one.Flags().BoolP("yes", "y", false, "delete it without asking for confirmation")
 	dryRun := one.Flags().Bool("dry-run", false, "check everything and change nothing")
@@ -358,7 +333,7 @@ func (a *client) newFleetsHistory() *cobra.Command {
 read from the audit trail, so it remains when the object is deleted.`,
 		Example:           "  muster fleets history web\n  muster fleets history web -o json | jq '.items[0].rollouts'",
 		Args:              oneFleet,
-		ValidArgsFunction: a.completeFleets,
+		ValidArgsFunction: completingFirst(a.fleetNames),
 	}
 	limit := cmd.Flags().Int("limit", 100, "maximum number of changes to list")
 	return running(a, cmd, func(cmd *cobra.Command, args []string) (got adminapi.FleetHistory, err error) {
@@ -396,7 +371,7 @@ func (a *client) newFleetsResume() *cobra.Command {
 brings all of its agents to the spec again. A change of the spec resumes it too.`,
 		Example:           "  muster fleets resume web --why \"the incident is over\"",
 		Args:              oneFleet,
-		ValidArgsFunction: a.completeFleets,
+		ValidArgsFunction: completingFirst(a.fleetNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw, err := call(cmd.Context(), a, adminapi.Operation[adminapi.WhyRequest, json.RawMessage]{Call: adminapi.ResumeFleet.Call}, adminapi.WhyRequest{}, args[0])
 			if err != nil {

@@ -124,7 +124,7 @@ not have it, and why. The exit code is
   muster wait fleets web --for condition=Degraded=False
   muster wait fleets web --for delete`,
 		Args:              someArgs("no object is named: `muster get fleets` shows them"),
-		ValidArgsFunction: a.completeFleetNames,
+		ValidArgsFunction: completing(a.fleetNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if until == "" {
 				return &usageError{errors.New("--for is missing, such as --for condition=Ready")}

@@ -39,7 +39,7 @@ func (a *client) newKeys() *cobra.Command {
 	return noun(&cobra.Command{Use: "keys", Short: "List, show, create and revoke enrollment keys"},
 		running(a, &cobra.Command{Use: "list", Short: "List enrollment keys"}, func(cmd *cobra.Command, _ []string) (adminapi.EnrollmentKeyList, error) {
 			got, err := ask(cmd.Context(), a, adminapi.ListEnrollmentKeys, url.Values{"perPage": {"10000"}})
-			// A list is kept and passed on more readily than one token; see newSecret.
+			// A list is kept and passed on more readily than one token; see keepSecret.
 			got.List = nil
 			for i := range got.Items {
 				got.Items[i].ApiKey = nil
@@ -77,31 +77,30 @@ type shownKey struct {
 func (a *client) showingKey(cmd *cobra.Command, get func(cmd *cobra.Command, args []string) (shownKey, error)) *cobra.Command {
 	platform := cmd.Flags().String("platform", "", "show only the command for this platform, such as linux-arm64 (default: all that a package is published for)")
 	return running(a, cmd, func(cmd *cobra.Command, args []string) (out shownKey, err error) {
-		secret, err := openSecret(cmd.OutOrStdout(), "enrollment-token")
+		var commands adminapi.EnrollmentCommands
+		file, err := keepSecret(cmd.OutOrStdout(), "enrollment-token", func() (string, **string, error) {
+			// Before a key is created, so that a platform without a package leaves none behind.
+			var problems []string
+			if commands, problems, err = a.enrollmentCommands(cmd, *platform); err != nil {
+				return "", nil, err
+			}
+			out, err = get(cmd, args)
+			if err == nil && out.Item.ApiKey == nil {
+				err = fmt.Errorf("key %s: the server does not show its token again: it keeps only a hash of it, or lacks the key that decrypts it (then /api/status is degraded): create another key", out.Item.Id)
+			}
+			out.problems = problems
+			return "key " + out.Item.Id, &out.Item.ApiKey, err
+		})
 		if err != nil {
 			return out, err
 		}
-		defer secret.discard()
-		// Before a key is created, so that a platform without a package leaves none behind.
-		commands, problems, err := a.enrollmentCommands(cmd, *platform)
-		if err != nil {
-			return out, err
-		}
-		if out, err = get(cmd, args); err != nil {
-			return out, err
-		}
-		if out.Item.ApiKey == nil {
-			return out, fmt.Errorf("key %s: the server does not show its token again: it keeps only a hash of it, or lacks the key that decrypts it (then /api/status is degraded): create another key", out.Item.Id)
-		}
-		if out.Item.ApiKey, out.File, err = secret.keep(out.Item.ApiKey); err != nil {
-			return out, fmt.Errorf("key %s: %w", out.Item.Id, err)
-		}
+		out.File = file
 		token := strings.NewReplacer(commands.TokenWord, tokenArgument(out.Item.ApiKey, out.File))
 		for _, c := range commands.Items {
 			c.Command = new(token.Replace(*c.Command))
 			out.Commands = append(out.Commands, c)
 		}
-		out.problems, out.unpacked = problems, token.Replace(enrollment.WithToken("./data/*/"+commands.Install))
+		out.unpacked = token.Replace(enrollment.WithToken("./data/*/" + commands.Install))
 		return out, nil
 	}, func(w io.Writer, out shownKey) { out.print(w) })
 }

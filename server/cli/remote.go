@@ -25,27 +25,12 @@ func (r remote) OnlineKeys(ctx context.Context) ([]tuf.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys []tuf.PublicKey
-	for _, text := range state.OnlineKeys {
-		k, err := tuf.ParsePublicKey(text)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, k)
-	}
-	return keys, nil
+	return tryEach(state.OnlineKeys, tuf.ParsePublicKey)
 }
 
 func (r remote) Files(ctx context.Context) ([][]byte, error) {
 	list, err := ask(ctx, r.client, adminapi.ListTrustFiles, nil)
-	if err != nil {
-		return nil, err
-	}
-	var files [][]byte
-	for _, f := range list.Items {
-		files = append(files, f.Data)
-	}
-	return files, nil
+	return each(list.Items, func(f adminapi.TrustFile) []byte { return f.Data }), err
 }
 
 func (r remote) Publish(ctx context.Context, files ...[]byte) (string, error) {

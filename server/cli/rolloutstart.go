@@ -104,8 +104,8 @@ version failed before are included. While a rollout is active,
 }
 
 func (a *client) completePlan(cmd *cobra.Command) {
-	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
-	_ = cmd.RegisterFlagCompletionFunc("agents", a.completeAgents)
+	_ = cmd.RegisterFlagCompletionFunc("version", completing(a.versionNames))
+	_ = cmd.RegisterFlagCompletionFunc("agents", completing(a.agentNames))
 	_ = cmd.RegisterFlagCompletionFunc("strategy", completeWords(plan.Kinds()))
 	_ = cmd.RegisterFlagCompletionFunc("canary-pick", completeWords([]string{"random", "stratified"}))
 }

@@ -8,60 +8,47 @@ import (
 	"path/filepath"
 )
 
-// newSecret receives a secret of a server, such as one that it is about to create and cannot
-// show again.
+// keepSecret calls create, which returns what it has made, for errors, and where its secret is: one that
+// the server may not show again.
 //
 // A terminal shows it. Any other output may be kept where others read it: the journal of
 // a service, the log of a pipeline, the file of a redirection with its ordinary
-// permissions. So the secret is written to a file that only its user can read, and the
-// output has the file's path. That holds with -o json too, as the same outputs are kept.
-type newSecret struct{ file *os.File }
-
-// openSecret prepares to receive a secret: it must be known before the secret is created
-// that it can be shown. kind is the beginning of the file's name, which is in the folder
-// of `muster login`.
-func openSecret(out io.Writer, kind string) (*newSecret, error) {
+// permissions. So the secret is moved to a file that only its user can read, and keepSecret returns
+// the file's path. That holds with -o json too, as the same outputs are kept. kind is the beginning of
+// the file's name, which is in the folder of `muster login`.
+func keepSecret(out io.Writer, kind string, create func() (made string, secret **string, err error)) (path string, err error) {
 	if isTerminal(out) {
-		return &newSecret{}, nil
+		_, _, err := create()
+		return "", err
 	}
-	path, err := contextFile()
+	file, err := secretFile(kind) // before there is a secret that could not be shown
 	if err != nil {
-		return nil, fmt.Errorf("the output is no terminal, so the secret has to go into a file: %w", err)
+		return "", fmt.Errorf("the output is no terminal, so the secret has to go into a file: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("the output is no terminal, so the secret has to go into a file: %w", err)
+	made, secret, err := create()
+	if err != nil || *secret == nil {
+		return "", errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), kind+"-*") // its mode is 0600
-	if err != nil {
-		return nil, fmt.Errorf("the output is no terminal, so the secret has to go into a file: %w", err)
-	}
-	return &newSecret{f}, nil
-}
-
-// keep returns what the output may have: the secret for a terminal, or else the path of
-// the file that has it, which keep writes.
-func (s *newSecret) keep(secret *string) (shown *string, file string, err error) {
-	if s.file == nil || secret == nil {
-		return secret, "", nil
-	}
-	_, err = fmt.Fprintln(s.file, *secret)
+	_, err = fmt.Fprintln(file, **secret)
 	if err == nil {
-		err = s.file.Sync()
+		err = file.Sync()
 	}
-	if err != nil {
-		return nil, "", fmt.Errorf("the secret exists and could not be written: %w: if it is shown only once, revoke it and create another", err)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", fmt.Errorf("%s: the secret exists and could not be written: %w: if it is shown only once, revoke it and create another", made, err)
 	}
-	file = s.file.Name()
-	err = s.file.Close()
-	s.file = nil
-	return nil, file, err
+	*secret = nil
+	return file.Name(), nil
 }
 
-// discard removes the file if nothing was kept in it.
-func (s *newSecret) discard() {
-	if s.file != nil {
-		_ = errors.Join(s.file.Close(), os.Remove(s.file.Name()))
+func secretFile(kind string) (*os.File, error) {
+	path, err := contextFile()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return os.CreateTemp(filepath.Dir(path), kind+"-*") // its mode is 0600
 }
 
 // shownSecret is the line of the human output about a secret.

@@ -149,7 +149,7 @@ const (
 )
 
 // setSecrets sets the fields of the first start. Without a terminal it writes the secrets
-// to files; see newSecret.
+// to files; see keepSecret.
 func (s *started) setSecrets(terminal bool, adminKey, token string) error {
 	argument := token
 	if terminal {
@@ -406,21 +406,13 @@ names the store. ` + "`muster admin-keys`" + ` manages admin keys over the netwo
 			return out, err
 		}
 		defer done()
-		secret, err := openSecret(cmd.OutOrStdout(), "admin-key")
-		if err != nil {
-			return out, err
-		}
-		defer secret.discard()
-		// Two usable keys do not share a name.
-		k, err := c.CreateAdminKey(cmd.Context(), firstOf(*name, "made on the server at "+time.Now().Format(time.DateTime)))
-		if err != nil {
-			return out, err
-		}
-		out.ID, out.Name = k.ID, k.Name
-		if out.Key, out.File, err = secret.keep(&k.APIKey); err != nil {
-			return out, fmt.Errorf("key %s: %w", k.ID, err)
-		}
-		return out, nil
+		out.File, err = keepSecret(cmd.OutOrStdout(), "admin-key", func() (string, **string, error) {
+			// Two usable keys do not share a name.
+			k, err := c.CreateAdminKey(cmd.Context(), firstOf(*name, "made on the server at "+time.Now().Format(time.DateTime)))
+			out.ID, out.Name, out.Key = k.ID, k.Name, &k.APIKey
+			return "key " + k.ID, &out.Key, err
+		})
+		return out, err
 	}, func(w io.Writer, out localKey) { fmt.Fprintln(w, shownSecret(out.Key, out.File)) })
 }
 

@@ -21,7 +21,7 @@ type takeOver struct{ name string }
 
 func (t *takeOver) flag(a *client, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.name, "take-over", "", "name of the Fleet object that the agents belong to, which the order suspends until it is resumed or its spec changes")
-	_ = cmd.RegisterFlagCompletionFunc("take-over", a.completeFleetNames)
+	_ = cmd.RegisterFlagCompletionFunc("take-over", completing(a.fleetNames))
 }
 
 // ordered sends an order. If the agents belong to an object and the operator has not named it,

@@ -47,7 +47,7 @@ nevertheless; they need --why, which the audit trail keeps.`,
   muster agents upgrade --kuery 'tags: site-a' --version 1.1.0 --at 22:00 --over 2h
   muster agents upgrade web-01 --version 1.1.0 --wait`,
 		Args:              u.selection.validate,
-		ValidArgsFunction: a.completeAgents,
+		ValidArgsFunction: completing(a.agentNames),
 		RunE:              func(cmd *cobra.Command, args []string) error { return u.run(a, cmd, args) },
 	}
 	u.flags(a, cmd, "also upgrade agents that are upgrading already, run this version or a later one, report too little free space, or on whose host it failed before (hosts go back only to the version they keep, or that muster package allow-downgrade allows)", "the watch of every upgrade has ended, which takes ten minutes by default")
@@ -97,7 +97,7 @@ func (u *upgradeOrder) flags(a *client, cmd *cobra.Command, force, until string)
 	u.later.flags(f)
 	u.owner.flag(a, cmd)
 	u.wait.flags(f, until)
-	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
+	_ = cmd.RegisterFlagCompletionFunc("version", completing(a.versionNames))
 }
 
 // run previews the order for the named or selected agents, and gives it.

@@ -79,18 +79,11 @@ func (a *client) newWebhooksAdd() *cobra.Command {
 			}
 			req.Secret = new(strings.TrimSpace(string(b)))
 		}
-		secret, err := openSecret(cmd.OutOrStdout(), "webhook-secret")
-		if err != nil {
-			return out, err
-		}
-		defer secret.discard()
-		if out.WebhookItem, err = call(cmd.Context(), a, adminapi.CreateWebhook, req); err != nil {
-			return out, err
-		}
-		if out.Item.Secret, out.File, err = secret.keep(out.Item.Secret); err != nil {
-			return out, fmt.Errorf("webhook %s: %w", out.Item.Id, err)
-		}
-		return out, nil
+		out.File, err = keepSecret(cmd.OutOrStdout(), "webhook-secret", func() (string, **string, error) {
+			out.WebhookItem, err = call(cmd.Context(), a, adminapi.CreateWebhook, req)
+			return "webhook " + out.Item.Id, &out.Item.Secret, err
+		})
+		return out, err
 	}, func(w io.Writer, out newWebhook) {
 		id := out.Item.Id
 		fmt.Fprintf(w, "%s\nIts secret, with which the receiver verifies events:\n  %s\nTest it with `muster webhooks test %s`.\n", id, shownSecret(out.Item.Secret, out.File), id)
