@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
-	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
 // newAdminKey is what the commands that create an admin key print with -o json.
@@ -17,9 +16,7 @@ type newAdminKey struct {
 }
 
 func TestAdminKeysAreListedRotatedAndRevoked(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, _ := loggedIn(t)
 	o.fails(2, []string{"admin-keys", "create"}, "the name of the person or program")
 	o.fails(1, []string{"admin-keys", "create", "ci", "--expires", "soon"}, "muster: expiration: ")
 
@@ -51,9 +48,7 @@ func TestAdminKeysAreListedRotatedAndRevoked(t *testing.T) {
 
 // The output of a test is no terminal.
 func TestSecretsAreNotPrintedToAPipe(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, _ := loggedIn(t)
 	folder := filepath.Join(o.home, ".config", "muster")
 	for _, args := range [][]string{
 		{"admin-keys", "create", "human"},

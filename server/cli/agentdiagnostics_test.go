@@ -46,9 +46,7 @@ func sendDiagnostics(t *testing.T, s *apptest.Server, a *apptest.Agent, content 
 }
 
 func TestDiagnosticsAreRequestedAndSaved(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
 	created := asJSON[adminapi.ActionCreated](o, "agents", "diagnostics", "web-01", "--no-wait")

@@ -11,9 +11,7 @@ import (
 )
 
 func TestRollbackPreviewsAndOrders(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	a, bare := s.Enroll("web-01", "1.1.0"), s.Enroll("web-02", "1.1.0")
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	a.Kept = []agentapi.Rollback{{Version: "1.0.0", ValidUntil: until}}
@@ -57,9 +55,7 @@ func TestRollbackWaitDuringTheWatch(t *testing.T) {
 		}, 1, []string{"failed 1.0.0: the older version is gone", "1 of 1 agent not rolled back"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newOperator(t)
-			s := apptest.Start(t, quick)
-			o.login(s)
+			o, s := loggedIn(t, quick)
 			s.Publisher().Publish("1.1.0")
 			a := s.Enroll("web-01", "1.0.0")
 			up := asJSON[adminapi.ActionCreated](o, "agents", "upgrade", a.ID, "--version", "1.1.0").ActionId
@@ -86,9 +82,7 @@ func TestRollbackWaitDuringTheWatch(t *testing.T) {
 }
 
 func TestRetryOfAnUpgradeIsShownWithItsTime(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	a := s.Enroll("web-01", "1.0.0")
 	up := asJSON[adminapi.ActionCreated](o, "agents", "upgrade", a.ID, "--version", "1.1.0").ActionId

@@ -13,10 +13,8 @@ import (
 )
 
 func TestListUpgradeAndRollbackSelectAgentsByQuery(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
-	o.login(s)
 	var agents []*apptest.Agent
 	for _, host := range []string{"web-01", "web-02", "db-01"} {
 		a := s.Enroll(host, "1.0.0")
@@ -68,9 +66,7 @@ func TestListUpgradeAndRollbackSelectAgentsByQuery(t *testing.T) {
 }
 
 func TestUnenrollSelectsAgentsByQuery(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	hosts := map[string]*apptest.Agent{}
 	for _, host := range []string{"web-01", "web-02", "db-01", "db-02"} {
 		a := s.Enroll(host, "1.0.0")
@@ -115,10 +111,8 @@ func TestUnenrollSelectsAgentsByQuery(t *testing.T) {
 }
 
 func TestAgentIsNamedByIDOrHostName(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
-	o.login(s)
 	web, twin, other := s.Enroll("web-01", "1.0.0"), s.Enroll("twin", "1.0.0"), s.Enroll("twin", "1.0.0")
 	web.MustCheckin(nil)
 	quoted := s.Enroll(`od"d`, "1.0.0")
@@ -152,9 +146,7 @@ func TestAgentIsNamedByIDOrHostName(t *testing.T) {
 }
 
 func TestUnenrollingManyAgentsNeedsAnOverrideWithAReason(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick, func(o *app.Options) { o.Config.Admin.RemovalsPerHour = 1 })
-	o.login(s)
+	o, s := loggedIn(t, quick, func(o *app.Options) { o.Config.Admin.RemovalsPerHour = 1 })
 	for _, name := range []string{"web-01", "web-02"} {
 		s.Enroll(name, "1.0.0").MustCheckin(nil)
 	}
@@ -167,10 +159,8 @@ func TestUnenrollingManyAgentsNeedsAnOverrideWithAReason(t *testing.T) {
 }
 
 func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
-	o.login(s)
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
 	o.run("freezes", "add", "Christmas", "--from", time.Now().Add(-time.Minute).Format(time.RFC3339), "--to", time.Now().Add(time.Hour).Format(time.RFC3339))
@@ -205,9 +195,7 @@ func TestUpgradeDuringAFreezeNeedsAnOverrideWithAReason(t *testing.T) {
 }
 
 func TestActionsListShowsRevisionsOfPolicies(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Enroll("web-01", "1.0.0")
 	if got := s.Admin(http.MethodPut, "/api/fleet/agent_policies/default", `{"name":"Web","namespace":"default"}`); got.Status != 200 {
 		t.Fatal(string(got.Body))
@@ -217,10 +205,8 @@ func TestActionsListShowsRevisionsOfPolicies(t *testing.T) {
 
 // A pipeline that is repeated has reached what it asks for.
 func TestRepeatedStepHasNothingToDo(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
-	o.login(s)
 	s.Enroll("web-01", "1.1.0").MustCheckin(nil)
 	s.Enroll("web-02", "1.1.0").MustCheckin(nil)
 	none := func(what string) {
@@ -251,10 +237,8 @@ func TestRepeatedStepHasNothingToDo(t *testing.T) {
 }
 
 func TestHostNamesInAPlanFile(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
-	o.login(s)
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
 	s.Enroll("web-02", "1.0.0").MustCheckin(nil)

@@ -29,9 +29,7 @@ type restored struct {
 }
 
 func TestBackupOfARunningServerIsRestoredOnAnEmptyMachine(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web", "1.0.0").MustCheckin(nil)
 	running := o.run("rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes", "-o", "json")

@@ -171,6 +171,15 @@ func (o operator) login(s *apptest.Server) {
 	}
 }
 
+// loggedIn returns an operator who has logged in to a new server.
+func loggedIn(t *testing.T, options ...func(*app.Options)) (operator, *apptest.Server) {
+	t.Helper()
+	o := newOperator(t)
+	s := apptest.Start(t, options...)
+	o.login(s)
+	return o, s
+}
+
 func quick(o *app.Options) {
 	o.Config.Check.Poll, o.Config.Check.PollJitter = 100*time.Millisecond, 0
 }
@@ -278,9 +287,7 @@ func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 }
 
 func TestListGetAndStatusShowAgents(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	a, b := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
 	a.MustCheckin(nil)
 	o.contains(o.run("agents", "list"), "web-01", "healthy", "now", "web-02", "enrolling", "never")
@@ -315,9 +322,7 @@ func TestListGetAndStatusShowAgents(t *testing.T) {
 }
 
 func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	o.contains(o.run("policies", "list"), "default", "Default policy")
 	if got := o.run("policies", "create", "web servers", "--id", "web"); got != "web\n" {
 		t.Errorf("create prints %q", got)
@@ -413,9 +418,7 @@ func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 }
 
 func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, _ := loggedIn(t)
 	dir := t.TempDir()
 	key := filepath.Join(dir, "targets-1.key")
 	name := "muster-agent-1.1.0-linux-amd64.tar.gz"
@@ -440,9 +443,7 @@ func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 }
 
 func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, _ := loggedIn(t)
 	dir := t.TempDir()
 	elastic := elasticagent.NewPublisher(t)
 	archive := elastic.Archive(t, dir, "8.16.0")
@@ -477,9 +478,7 @@ func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
 }
 
 func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0", "1.2.0")
 	good, current := s.Enroll("good", "1.0.0"), s.Enroll("current", "1.1.0")
 
@@ -506,9 +505,7 @@ func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {
 }
 
 func TestVersionIsStagedAndFollowed(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	web, old := s.Enroll("web-01", "1.0.0"), s.Enroll("old-01", "1.0.0")
 	web.Staged = []string{}
@@ -570,9 +567,7 @@ func (o operator) upgradeAndWait(s *apptest.Server, a *apptest.Agent, args ...st
 
 func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 	t.Run("succeeded", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		id, out, errOut, ended := o.upgradeAndWait(s, a, a.ID, "--version", "1.1.0", "-o", "json")
@@ -593,9 +588,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		o.contains(errOut.String(), "runs 1.1.0")
 	})
 	t.Run("rolled back", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		id, out, errOut, ended := o.upgradeAndWait(s, a, a.ID, "--version", "1.1.0")
@@ -608,9 +601,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		o.contains(errOut.String(), "it crashed 3 times", "1 of 1 agent not upgraded")
 	})
 	t.Run("cancelled", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		id, _, errOut, ended := o.upgradeAndWait(s, a, a.ID, "--version", "1.1.0")
@@ -621,9 +612,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		o.contains(errOut.String(), "runs 1.0.0", "1 of 1 agent not upgraded")
 	})
 	t.Run("one agent refused", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a, later := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.2.0")
 		_, _, errOut, ended := o.upgradeAndWait(s, a, a.ID, later.ID, "--version", "1.1.0")
@@ -635,9 +624,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		o.contains(errOut.String(), "1.2.0", "1 of 2 agents not upgraded")
 	})
 	t.Run("one agent runs it already", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
 		_, out, errOut, ended := o.upgradeAndWait(s, a, a.ID, current.ID, "--version", "1.1.0")
@@ -649,9 +636,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 		o.contains(out.String(), "1 agent upgraded by action")
 	})
 	t.Run("timed out", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "1 of 1 agent not done within 1s (--timeout): web-01 is in phase “requested”; it continues: see `muster agents list`")
@@ -659,9 +644,7 @@ func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
 }
 
 func TestEventsAreFollowedUntilInterrupted(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	ctx, leave := context.WithCancel(t.Context())
 	out, errOut, ended := o.start(ctx, "", "events", "--after", "0")
 	a := s.Enroll("web-01", "1.0.0")

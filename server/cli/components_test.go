@@ -14,9 +14,7 @@ import (
 )
 
 func TestComponentsAreListedAndUpgraded(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", OS: "linux", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +81,7 @@ func TestComponentsAreListedAndUpgraded(t *testing.T) {
 
 // A host repeats how its last upgrade ended until it begins the next one.
 func TestComponentUpgradeWaitBeginsWithItsOwnOrder(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", OS: "linux", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
@@ -125,9 +121,7 @@ func TestComponentUpgradeWaitReportsTheOutcome(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newOperator(t)
-			s := apptest.Start(t, quick)
-			o.login(s)
+			o, s := loggedIn(t, quick)
 			err := s.Store.Packages().Create(t.Context(), fleet.Package{File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", OS: "linux", Arch: "amd64"})
 			if err != nil {
 				t.Fatal(err)
@@ -169,9 +163,7 @@ func TestComponentUpgradeWaitReportsTheOutcome(t *testing.T) {
 }
 
 func TestComponentsGoBackToTheVersionsThatTheirHostsKeep(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	a, b, bare := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("web-03", "1.0.0")
 	for agent, kept := range map[*apptest.Agent][]string{a: {"2.3.0", "2.4.0"}, b: {"2.3.0", "2.5.0"}, bare: nil} {
 		agent.Components = []agentapi.Component{apptest.Component("web-server", "2.5.0")}
@@ -204,9 +196,7 @@ func TestComponentsGoBackToTheVersionsThatTheirHostsKeep(t *testing.T) {
 }
 
 func TestComponentsAreRolledOut(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	err := s.Store.Packages().Create(t.Context(), fleet.Package{
 		File: "muster-component-web-server-2.5.0-linux-amd64.tar.gz", Version: "2.5.0", Component: "web-server", Runtime: "systemd", OS: "linux", Arch: "amd64", SHA512: strings.Repeat("0a", 64),
 	})
@@ -237,9 +227,7 @@ func TestComponentsAreRolledOut(t *testing.T) {
 }
 
 func TestPolicyUpdateSaysWhatItStops(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	for _, host := range []string{"web-01", "web-02"} {
 		agent := s.Enroll(host, "1.0.0")
 		agent.Components = []agentapi.Component{apptest.Component("web", "2.4.0"), apptest.Component("db", "1.0.0"), apptest.Component("cache", "")}

@@ -45,9 +45,7 @@ func fleetNames(o operator) string {
 }
 
 func TestDeclaredFleetFromApplyToDelete(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0", "1.2.0")
 	s.Enroll("web-01", "1.1.0").MustCheckin(nil)
 	o.contains(o.run("get", "fleets"), "no objects: create one with `muster apply`")
@@ -155,9 +153,7 @@ func deref[T any](p *T) (v T) {
 }
 
 func TestExampleFleetIsAccepted(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, _ := loggedIn(t, quick)
 	got := o.tryWith(o.run("fleets", "example"), "apply", "-f", "-", "--dry-run")
 	if got.code != 0 || !strings.Contains(got.out, "fleet/web created (dry run)") {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
@@ -165,9 +161,7 @@ func TestExampleFleetIsAccepted(t *testing.T) {
 }
 
 func TestErrorsInFilesOfObjectsNameTheLines(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, _ := loggedIn(t, quick)
 	file := o.file("fleets.yaml", fleetDoc("web", "1.1.0")+"---\n"+fleetDoc("db", "1.1.0")+"  strategi: {}\n  limits:\n    max_at_once: 7\n")
 	o.fails(1, []string{"apply", "-f", file}, "nothing was applied: ", "fleets.yaml:22 (document 2): spec.strategi", "fleets.yaml:24 (document 2): spec.limits.max_at_once")
 	if names := fleetNames(o); names != "" {
@@ -215,9 +209,7 @@ func TestErrorsInFilesOfObjectsNameTheLines(t *testing.T) {
 }
 
 func TestPruneDeletesOnlyWhatTheSelectorFinds(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, _ := loggedIn(t, quick)
 	web, db := fleetDoc("web", "1.1.0"), fleetDoc("db", "1.1.0")
 	other := strings.Replace(fleetDoc("other", "1.1.0"), "stage: prod", "stage: lab", 1)
 	o.contains(o.tryWith(web+"---\n"+db+"---\n"+other, "apply", "-f", "-").out, "fleet/web created", "fleet/db created", "fleet/other created")
@@ -244,9 +236,7 @@ func TestPruneDeletesOnlyWhatTheSelectorFinds(t *testing.T) {
 }
 
 func TestObjectsOfTheOlderVersionAreApplied(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, _ := loggedIn(t, quick)
 	old := `{"apiVersion": "muster.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "web"}, "spec": {"selector": {"policies": ["default"]}, "agentVersion": "1.1.0", "requestRollout": "9e0a4e0c-6c0c-4e3b-8f0e-2f5c3a7a1b11"}}`
 	file := o.file("web.json", old)
 	o.contains(o.run("apply", "-f", file), "fleet/web created")
@@ -258,9 +248,7 @@ func TestObjectsOfTheOlderVersionAreApplied(t *testing.T) {
 }
 
 func TestWaitSaysWhyAnObjectIsNotReady(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web-01", "1.1.0").MustCheckin(nil)
 	file := o.file("web.yaml", fleetDoc("web", "1.1.0"))
@@ -322,9 +310,7 @@ func observed(t *testing.T, s *apptest.Server, name string) {
 }
 
 func TestExportedPoliciesStartNoRollout(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	o.fails(1, []string{"export"}, "there is nothing to export", "`muster fleets example`")
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web-01", "1.1.0").MustCheckin(nil)
@@ -348,9 +334,7 @@ func TestExportedPoliciesStartNoRollout(t *testing.T) {
 }
 
 func TestOrdersForAgentsOfAnObjectNeedItsName(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0", "1.2.0")
 	a := s.Enroll("web-01", "1.1.0")
 	a.MustCheckin(nil)

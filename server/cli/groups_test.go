@@ -22,9 +22,7 @@ members:
 `
 
 func TestGroupCommandsFromDraftToEnd(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	db, web := s.Enroll("db-01", "1.0.0"), s.Enroll("web-01", "1.0.0")
 	db.MustCheckin(nil)
@@ -104,9 +102,7 @@ func TestGroupCommandsFromDraftToEnd(t *testing.T) {
 }
 
 func TestGroupsArePausedAndCancelled(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	db, web := s.Enroll("db-01", "1.0.0"), s.Enroll("web-01", "1.0.0")
 	db.MustCheckin(nil)

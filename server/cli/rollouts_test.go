@@ -24,9 +24,7 @@ func rolloutOf(o operator, id string) adminapi.Rollout {
 }
 
 func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
 	a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
 	a.MustCheckin(nil)
@@ -119,9 +117,7 @@ func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 
 func TestFollowedRollout(t *testing.T) {
 	t.Run("ends with its outcome", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		a.MustCheckin(nil)
@@ -146,9 +142,7 @@ func TestFollowedRollout(t *testing.T) {
 		o.contains(errOut.String(), "1 agent would be upgraded", "running, 0 of 1 done", "completed, 1 of 1 done")
 	})
 	t.Run("continues when following stops", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.1.0")
 		s.Enroll("web-01", "1.0.0").MustCheckin(nil)
 		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes").Item.ID
@@ -171,9 +165,7 @@ func TestFollowedRollout(t *testing.T) {
 		}
 	})
 	t.Run("stops at a gate", func(t *testing.T) {
-		o := newOperator(t)
-		s := apptest.Start(t, quick)
-		o.login(s)
+		o, s := loggedIn(t, quick)
 		s.Publisher().Publish("1.0.0", "1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		s.Enroll("web-02", "1.0.0").MustCheckin(nil)
@@ -248,9 +240,7 @@ func TestWrongRolloutArgumentsAreUsageErrors(t *testing.T) {
 }
 
 func TestServerRefusalNamesTheLineOfThePlan(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	s.Publisher().Publish("1.1.0")
 	plan := "name: x\nversion: 1.1.0\nselect: { all: true }\nstrategy:\n  kind: waves\n"
 	for _, args := range [][]string{{"rollouts", "create", "--file", "-"}, {"rollouts", "preview", "--file", "-"}} {
@@ -275,9 +265,7 @@ func TestServerRefusalNamesTheLineOfThePlan(t *testing.T) {
 }
 
 func TestExposureFreezesAndManifests(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	o.contains(o.run("exposure", "show"), "There is no exposure budget", "muster exposure set")
 	o.contains(o.run("exposure", "set", "--percent", "10", "--healthy-hours", "24", "--per", "site=25%"), "At most 10 % of the fleet", "fewer than 24", "at most 25 % of each site")
 	o.contains(o.run("exposure", "set", "--percent", "20"), "At most 20 %", "fewer than 24", "25 % of each site")
@@ -309,9 +297,7 @@ func TestExposureFreezesAndManifests(t *testing.T) {
 
 // What the command prints works once it is on the server.
 func TestExampleOfManifestIsUsable(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	example := o.run("manifests", "example")
 	// Components have what agents lack.
 	_, more, _ := strings.Cut(example, "# The component that is upgraded.")
@@ -330,9 +316,7 @@ func TestExampleOfManifestIsUsable(t *testing.T) {
 }
 
 func TestManifestsPreviewShowsDiffs(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	s.Enroll("web-01", "1.0.0")
 	s.Enroll("web-02", "1.0.0")
 	for name, text := range map[string]string{
@@ -365,9 +349,7 @@ func TestManifestsPreviewShowsDiffs(t *testing.T) {
 }
 
 func TestRolloutsPreviewShowsEachDifferenceOnce(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	err := s.Store.Packages().Create(t.Context(), fleet.Package{
 		File: "muster-component-web-1.1.0-linux-amd64.tar.gz", Version: "1.1.0", Component: "web", Runtime: "systemd", OS: "linux", Arch: "amd64",
 		SHA512: strings.Repeat("0a", 64), ServerFiles: []string{"/etc/web.conf"},
@@ -429,9 +411,7 @@ func TestRolloutsPreviewShowsEachDifferenceOnce(t *testing.T) {
 }
 
 func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	o.contains(o.run("incidents", "list"), "none")
 	i := fleet.Incident{
 		ID: "upgrade_stalled:r1:a1", Category: fleet.IncidentStalled, Severity: "warning", State: fleet.IncidentOpen, Title: "web-01 is stalled",
@@ -499,9 +479,7 @@ func TestStrategiesAreOffered(t *testing.T) {
 }
 
 func TestShellCompletionOfRollouts(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web-01", "1.0.0")
 	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.ID

@@ -10,9 +10,7 @@ import (
 )
 
 func TestServersAreListedAndForgotten(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	now := time.Now().UTC()
 	for _, v := range []fleet.Server{
 		{ID: "newer", Host: "srv-2", Version: "9.1.0", StartedAt: now, SeenAt: now.Add(time.Hour), AdminURL: "https://srv-2:8221", Parked: 7},

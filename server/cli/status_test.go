@@ -12,9 +12,7 @@ import (
 )
 
 func TestOperatorSeesWhatTheFleetLooksLike(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	for host, version := range map[string]string{"web-01": "1.0.0", "web-02": "1.1.0", "db-01": "1.1.0"} {
 		s.Enroll(host, version).MustCheckin(nil)
 	}
@@ -43,9 +41,7 @@ func TestOperatorSeesWhatTheFleetLooksLike(t *testing.T) {
 }
 
 func TestOperatorKeepsViews(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	o.contains(o.run("views", "list"), "none")
 	o.contains(o.run("views", "save", "Offline", "--search", "kuery=health%3Aoffline"), "saved")
 	o.contains(o.run("views", "list"), "Offline", "agents", "kuery=health%3Aoffline", "first key")

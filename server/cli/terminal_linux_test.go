@@ -89,9 +89,7 @@ func (o operator) atTerminal(last, question, answer string, args ...string) (cod
 }
 
 func TestSecretsAreShownOnATerminal(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t)
-	o.login(s)
+	o, s := loggedIn(t)
 	key := strings.TrimSpace(o.onTerminal("", "admin-keys", "create", "ann"))
 	t.Setenv("MUSTER_API_KEY", key)
 	o.run("status")
@@ -117,9 +115,7 @@ func TestFirstStartShowsTheAdminKeyOnATerminal(t *testing.T) {
 }
 
 func TestPruneAsksOnATerminal(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, _ := loggedIn(t, quick)
 	o.tryWith(fleetDoc("web", "1.1.0")+"---\n"+fleetDoc("db", "1.1.0"), "apply", "-f", "-")
 	prune := []string{"apply", "-f", o.file("web.yaml", fleetDoc("web", "1.2.0")), "--prune", "--selector", "stage=prod"}
 	code, text := o.answering("Go on? [y/N]", "n", prune...)
@@ -139,9 +135,7 @@ func TestPruneAsksOnATerminal(t *testing.T) {
 }
 
 func TestTakeOverAsksForTheNameOnATerminal(t *testing.T) {
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0", "1.2.0")
 	a := s.Enroll("web-01", "1.1.0")
 	a.MustCheckin(nil)

@@ -20,10 +20,8 @@ import (
 
 func TestOutputDoesNotActOnTheTerminal(t *testing.T) {
 	const evil = "x\x1b[2J\x1b]0;gone\a\u009b1m\u202ey"
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
+	o, s := loggedIn(t, quick)
 	s.Publisher().Publish("1.1.0")
-	o.login(s)
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
 	now := time.Now().UTC()

@@ -113,16 +113,8 @@ func (o operator) publisher(flags ...string) (dir, digest string) {
 	return dir, got["trust_root"].(string)
 }
 
-func loggedIn(t *testing.T) (operator, *apptest.Server) {
-	t.Helper()
-	o := newOperator(t)
-	s := apptest.Start(t, quick)
-	o.login(s)
-	return o, s
-}
-
 func TestHostInstallsPackageSignedInTargets(t *testing.T) {
-	o, s := loggedIn(t)
+	o, s := loggedIn(t, quick)
 	o.contains(o.run("package", "keys", "show", "--server"), "no root is published", "online key  muster-tuf-ed25519")
 	dir := filepath.Join(t.TempDir(), "release")
 	said := o.run("package", "keys", "init", "--dir", dir, "--no-password")
@@ -169,7 +161,7 @@ func TestHostInstallsPackageSignedInTargets(t *testing.T) {
 }
 
 func TestComponentComesFromItsDescriptionToAHost(t *testing.T) {
-	o, s := loggedIn(t)
+	o, s := loggedIn(t, quick)
 	dir, digest := o.publisher()
 	key, work := filepath.Join(dir, "targets-1.key"), t.TempDir()
 	file := func(name, body string) string {
@@ -219,7 +211,7 @@ func TestComponentComesFromItsDescriptionToAHost(t *testing.T) {
 }
 
 func TestReleaseWithTwoSignatures(t *testing.T) {
-	o, s := loggedIn(t)
+	o, s := loggedIn(t, quick)
 	dir, digest := o.publisher("--root-keys", "3", "--root-threshold", "2", "--targets-keys", "2", "--targets-threshold", "2")
 	ann, bob := filepath.Join(dir, "targets-1.key"), filepath.Join(dir, "targets-2.key")
 
@@ -261,7 +253,7 @@ func TestReleaseWithTwoSignatures(t *testing.T) {
 }
 
 func TestOfflineHostFollowsKeyRotations(t *testing.T) {
-	o, s := loggedIn(t)
+	o, s := loggedIn(t, quick)
 	dir, digest := o.publisher("--root-keys", "3", "--root-threshold", "2", "--targets-keys", "1")
 	targets := filepath.Join(dir, "targets-1.key")
 	root := func(n int) string { return filepath.Join(dir, fmt.Sprintf("root-%d.key", n)) }
@@ -319,7 +311,7 @@ func TestHostInstallsAfterServerRestart(t *testing.T) {
 
 // The thief has the server's data folder: its online key and all files it serves.
 func TestStolenServerCannotShipCode(t *testing.T) {
-	o, s := loggedIn(t)
+	o, s := loggedIn(t, quick)
 	dir, digest := o.publisher()
 	key := filepath.Join(dir, "targets-1.key")
 	o.run("package", "push", o.archive("1.1.0"), "--targets-key", key)
