@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -68,7 +67,7 @@ func newWorld(b *testing.B) *world {
 	dir, err := os.MkdirTemp("", "mbench-")
 	w.check(err)
 	b.Cleanup(func() { w.check(w.close(dir)) })
-	programs, err := toolchain.BuildPrograms(b.Context(), root, filepath.Join(dir, "bin"), "", io.Discard)
+	programs, err := toolchain.ProgramsForTests(b.Context(), root, filepath.Join(dir, "bin"))
 	w.check(err)
 	w.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
 	w.publisher = w.NewPublisher("publisher")

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -79,7 +78,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	t.Cleanup(func() { c.must(os.RemoveAll(dir)) })
 	root, err := toolchain.Root()
 	c.must(err)
-	programs, err := toolchain.BuildServer(t.Context(), root, dir, "", io.Discard)
+	programs, err := toolchain.ProgramsForTests(t.Context(), root, dir)
 	c.must(err)
 	c.fleet = &harness.Fleet{Dir: dir, Programs: programs}
 	t.Cleanup(c.stop)

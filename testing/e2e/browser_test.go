@@ -23,7 +23,7 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 	require.Path(t, filepath.Join(root, "ui", "dist", "index.html"), "run `go tool mage ui`")
 
 	// A browser on a busy machine takes seconds to show a phase.
-	w := newWorld(t, harness.HostOptions{Grace: 12 * time.Second}, "web-01", "web-02", "db-01")
+	w := newWorldAlone(t, harness.HostOptions{Grace: 12 * time.Second}, "web-01", "web-02", "db-01")
 	w.publish("1.1.0", w.Programs.Agent)
 	w.publish("1.3.0", w.Programs.Unhealthy)
 	w.publish("1.4.0", w.Programs.Agent)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,7 +34,7 @@ var programs = sync.OnceValues(func() (toolchain.Programs, error) {
 		return toolchain.Programs{}, err
 	}
 	binDir, packageCache = dir, harness.NewCache(filepath.Join(dir, "packages"))
-	return toolchain.BuildPrograms(context.Background(), root, dir, "", io.Discard)
+	return toolchain.ProgramsForTests(context.Background(), root, dir)
 })
 
 var (
@@ -46,9 +45,8 @@ var (
 )
 
 // parallelTests is how many tests run at the same time: they mostly wait, for polls,
-// watches and backoffs. With more of them on two cores, beside the rest of the suite, the
-// browser's timeouts fail now and then.
-const parallelTests = 2
+// watches and backoffs.
+const parallelTests = 6
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -81,6 +79,12 @@ type world struct {
 func newWorld(t *testing.T, o harness.HostOptions, hostNames ...string) *world {
 	t.Helper()
 	t.Parallel()
+	return newWorldAlone(t, o, hostNames...)
+}
+
+// newWorldAlone is newWorld of a test beside which no other of the package runs.
+func newWorldAlone(t *testing.T, o harness.HostOptions, hostNames ...string) *world {
+	t.Helper()
 	p, err := programs()
 	check(t, err)
 	// Not t.TempDir: its path is too long for a control socket.

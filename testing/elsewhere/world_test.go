@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +36,7 @@ var built = sync.OnceValues(func() (toolchain.Programs, error) {
 		return toolchain.Programs{}, err
 	}
 	packages = harness.NewCache(filepath.Join(binDir, "packages"))
-	return toolchain.BuildPrograms(context.Background(), root, binDir, "", io.Discard)
+	return toolchain.ProgramsForTests(context.Background(), root, binDir)
 })
 
 var (

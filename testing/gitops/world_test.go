@@ -56,7 +56,7 @@ func start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	programs, err := toolchain.BuildPrograms(ctx, root, filepath.Join(dir, "bin"), "", io.Discard)
+	programs, err := toolchain.ProgramsForTests(ctx, root, filepath.Join(dir, "bin"))
 	if err != nil {
 		return err
 	}

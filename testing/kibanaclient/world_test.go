@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -62,7 +61,7 @@ func start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	programs, err := toolchain.BuildPrograms(ctx, root, filepath.Join(dir, "bin"), "", io.Discard)
+	programs, err := toolchain.ProgramsForTests(ctx, root, filepath.Join(dir, "bin"))
 	if err != nil {
 		return err
 	}

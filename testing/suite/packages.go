@@ -38,7 +38,7 @@ const module = "github.com/muster-fleet/muster/"
 
 // longFirst are the packages whose tests take minutes. Go starts packages in the given
 // order, and a long one that starts last would run alone.
-var longFirst = []string{"testing/e2e", "testing/cluster", "testing/esnode", "server/store/elastic", "server/store/sqlite", "server/cli"}
+var longFirst = []string{"testing/e2e", "testing/cluster", "testing/docker", "testing/console", "server/store/elastic", "server/store/sqlite", "server/cli"}
 
 func listPackages(ctx context.Context, root string, out io.Writer) (p packages, err error) {
 	c := exec.CommandContext(ctx, "go", "list", "-tags="+toolchain.Tags, "./...")
@@ -149,9 +149,10 @@ func (p packages) testPlain(ctx context.Context, root string, out io.Writer) err
 	return goTest(ctx, root, out, "plain", p.plain, "-skip="+interrupted)
 }
 
-// testHarness runs one package at a time, since the other sequence runs as well.
+// testHarness runs two packages at a time: their tests mostly wait for the programs, nodes and machines
+// that they start.
 func (p packages) testHarness(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "harness", p.harness, "-p=1")
+	return goTest(ctx, root, out, "harness", p.harness, "-p=2")
 }
 
 // goTest runs Go tests, prints a line for each package, those that passed only when they were

@@ -48,6 +48,13 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	programs := filepath.Join(root, "build", "programs")
+	if _, err := toolchain.BuildPrograms(ctx, root, programs, "", out); err != nil {
+		return err
+	}
+	if err := os.Setenv(toolchain.BuiltPrograms, programs); err != nil {
+		return err
+	}
 	err = runParallel(ctx, root, out, []step{
 		{"lint", "lint the code", Lint},
 		{"ui", "check the web UI's types and run its tests", testUI},

@@ -240,14 +240,30 @@ const Tags = "nomsgpack"
 // machines and engines.
 const ReleaseTag = "release"
 
-// BuildPrograms builds the three programs, and the broken ones for tests, into dir. version
-// is the version of muster; an agent has the version of its package.
-func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {
-	p := Programs{
+// BuiltPrograms is the environment variable with the folder of programs that are built already: the
+// suite builds them once for all packages that start them.
+const BuiltPrograms = "MUSTER_TEST_PROGRAMS"
+
+func programsIn(dir string) Programs {
+	return Programs{
 		Muster: filepath.Join(dir, "muster"), Agent: filepath.Join(dir, "muster-agent"), Watcher: filepath.Join(dir, "muster-watcher"),
 		Crasher: filepath.Join(dir, "broken", "crasher"), CrashLooper: filepath.Join(dir, "broken", "crashlooper"), Unhealthy: filepath.Join(dir, "broken", "unhealthy"),
 		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"), Heartbeat: filepath.Join(dir, "heartbeat"), Page: filepath.Join(dir, "page"),
 	}
+}
+
+// ProgramsForTests returns the programs of [BuiltPrograms], or builds them into dir.
+func ProgramsForTests(ctx context.Context, root, dir string) (Programs, error) {
+	if built := os.Getenv(BuiltPrograms); built != "" {
+		return programsIn(built), nil
+	}
+	return BuildPrograms(ctx, root, dir, "", io.Discard)
+}
+
+// BuildPrograms builds the three programs, and the broken ones for tests, into dir. version
+// is the version of muster; an agent has the version of its package.
+func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {
+	p := programsIn(dir)
 	fmt.Fprintln(out, "Building the programs …")
 	for pkg, to := range map[string]string{
 		"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher,
