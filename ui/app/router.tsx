@@ -9,17 +9,17 @@ import { ErrorPage, NotFoundPage } from "./pages/ErrorPage";
 import { LoginPage } from "./pages/LoginPage";
 import { OverviewPage } from "./pages/OverviewPage";
 import { Shell } from "./pages/Shell";
-import { parseActivitySearch } from "./util/activitySearch";
-import { parseEnrollSearch, parseListSearch, parsePolicySearch, parseSettingsSearch } from "./util/adminSearch";
-import { parseAgentSearch } from "./util/agentSearch";
-import { parseAuditSearch } from "./util/auditSearch";
-import { parseFleetSearch, parseFleetsSearch } from "./util/fleetSearch";
-import { parseIncidentsSearch } from "./util/incident";
-import { parseOverviewSearch } from "./util/overview";
+import { parseActivitySearch } from "./util/activity/activitySearch";
+import { parseAgentSearch } from "./util/agent/agentSearch";
+import { parseAgentsSearch } from "./util/agents/search";
+import { parseAuditSearch } from "./util/audit/auditSearch";
+import { parseFleetSearch, parseFleetsSearch } from "./util/fleet/fleetSearch";
+import { parseIncidentsSearch } from "./util/incident/incident";
+import { parseOverviewSearch } from "./util/overview/overview";
 import { localPath } from "./util/paths";
-import { parseNewRolloutSearch, parsePageSearch } from "./util/planSearch";
-import { parseBoardSearch, parseRolloutsSearch } from "./util/rolloutSearch";
-import { parseAgentsSearch } from "./util/search";
+import { parseNewRolloutSearch, parsePageSearch } from "./util/plan/planSearch";
+import { parseBoardSearch, parseRolloutsSearch } from "./util/rollout/rolloutSearch";
+import { parseEnrollSearch, parseListSearch, parsePolicySearch, parseSettingsSearch } from "./util/settings/adminSearch";
 
 interface Context {
   client: QueryClient;

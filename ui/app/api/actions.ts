@@ -1,6 +1,6 @@
 /** Actions: what was ordered of agents, newest first, and how far it is. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import type { ActivitySearch } from "~/util/activitySearch";
+import type { ActivitySearch } from "~/util/activity/activitySearch";
 import { call } from "./client";
 import { keys, POLL_MS } from "./queries";
 import type { ActionHostState } from "./types";

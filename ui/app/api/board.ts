@@ -1,6 +1,6 @@
 /** Queries of the list of rollouts and of the rollout board. The server pages and filters; only the grid has all targets, in a compact form. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { sameGrid } from "~/util/boardGrid";
+import { sameGrid } from "~/util/board/boardGrid";
 import { call } from "./client";
 import { keys, POLL_MS } from "./queries";
 import type { RolloutGrid, RolloutState, StrategyKind, TargetState } from "./types";

@@ -1,7 +1,7 @@
 /** Orders for many hosts beside upgrades, and the exact number of hosts that each is for. */
 import { queryOptions } from "@tanstack/react-query";
-import { type Chosen, isMatching, selectionOf } from "~/util/chosen";
-import type { OverLimit } from "~/util/removalLimit";
+import { type Chosen, isMatching, selectionOf } from "~/util/agents/chosen";
+import type { OverLimit } from "~/util/agents/removalLimit";
 import { call } from "./client";
 import { keys } from "./queries";
 

@@ -1,5 +1,5 @@
 /** Changes of fleets. Reading them is in queries.ts. */
-import { fleetText, writtenOf } from "~/util/fleetYaml";
+import { fleetText, writtenOf } from "~/util/fleet/fleetYaml";
 import { ApiError, call } from "./client";
 import type { Fleet, FleetDiff } from "./types";
 

@@ -1,5 +1,5 @@
 /** Changes of groups of rollouts. Reading them is in queries.ts. */
-import type { GroupCommand } from "~/util/group";
+import type { GroupCommand } from "~/util/group/group";
 import { call } from "./client";
 import type { Group, GroupPlan } from "./types";
 

@@ -1,6 +1,6 @@
 /** Incidents, a page of those in one state at a time, and what operators decide about them. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { type IncidentCommand, unresolvedText } from "~/util/incident";
+import { type IncidentCommand, unresolvedText } from "~/util/incident/incident";
 import { call } from "./client";
 import { keys, POLL_MS } from "./queries";
 import type { Incident } from "./types";

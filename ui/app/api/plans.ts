@@ -1,7 +1,7 @@
 /** What the server makes of a plan that is being written, and the way from a plan to a rollout. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { without } from "~/util/planWithout";
-import { fieldNamed } from "~/util/planYaml";
+import { without } from "~/util/plan/planWithout";
+import { fieldNamed } from "~/util/plan/planYaml";
 import { ApiError, call } from "./client";
 import { keys } from "./queries";
 import { createRollout, startRollout } from "./rollouts";

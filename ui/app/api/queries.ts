@@ -1,6 +1,6 @@
 /** Every query of the pages and its cache key. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import type { Selection } from "~/util/chosen";
+import type { Selection } from "~/util/agents/chosen";
 import { call } from "./client";
 
 /** How often lists are read again without an event: last check-ins change without events, and a stream may break unnoticed. */

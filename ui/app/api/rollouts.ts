@@ -1,5 +1,5 @@
 /** Changes of rollouts. Reading them is in queries.ts. */
-import type { Adjustment } from "~/util/adjustment";
+import type { Adjustment } from "~/util/board/adjustment";
 import { ApiError, call } from "./client";
 import type { Drift, Plan, Rollout } from "./types";
 

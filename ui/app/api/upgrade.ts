@@ -1,6 +1,6 @@
-import type { Matching } from "~/util/chosen";
-import type { OverLimit } from "~/util/removalLimit";
-import type { UpgradeCall } from "~/util/upgradeForm";
+import type { Matching } from "~/util/agents/chosen";
+import type { OverLimit } from "~/util/agents/removalLimit";
+import type { UpgradeCall } from "~/util/upgrade/upgradeForm";
 import { call } from "./client";
 
 /**

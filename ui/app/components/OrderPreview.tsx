@@ -4,7 +4,7 @@ import { IconAlertTriangle, IconInfoCircle, IconMinus } from "@tabler/icons-reac
 import type { ReactNode } from "react";
 import { messageOf } from "~/api/client";
 import type { PreviewCause } from "~/api/types";
-import { type CauseGroups, groupCauses, hostsText, verdictText } from "~/util/causes";
+import { type CauseGroups, groupCauses, hostsText, verdictText } from "~/util/upgrade/causes";
 import { plural, sentence } from "~/util/words";
 import { Callout } from "./Callout";
 import classes from "./OrderPreview.module.css";

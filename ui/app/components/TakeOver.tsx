@@ -1,5 +1,5 @@
 import { Stack, TextInput } from "@mantine/core";
-import { isOwned } from "~/util/owned";
+import { isOwned } from "~/util/fleet/owned";
 import { sentence } from "~/util/words";
 import { Callout } from "./Callout";
 

@@ -4,8 +4,8 @@ import { useState } from "react";
 import { agentsPageQuery, agentTotalQuery } from "~/api/agents";
 import { ApiError } from "~/api/client";
 import type { AgentList } from "~/api/types";
-import { kueryOf, textQuery } from "~/util/agentsQuery";
-import { type AgentsSearch, SORT_FIELDS } from "~/util/search";
+import { kueryOf, textQuery } from "~/util/agents/agentsQuery";
+import { type AgentsSearch, SORT_FIELDS } from "~/util/agents/search";
 
 export function useAgentsPage(search: AgentsSearch) {
   const kuery = kueryOf(search);

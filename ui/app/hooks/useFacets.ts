@@ -3,8 +3,8 @@ import { useQueries } from "@tanstack/react-query";
 import { useState } from "react";
 import { facetsQuery } from "~/api/agents";
 import type { Facet } from "~/api/types";
-import { kueryOf } from "~/util/agentsQuery";
-import { type AgentsSearch, FACETS, type FacetField } from "~/util/search";
+import { kueryOf } from "~/util/agents/agentsQuery";
+import { type AgentsSearch, FACETS, type FacetField } from "~/util/agents/search";
 
 export type FacetCounts = Partial<Record<FacetField, Facet>>;
 

@@ -1,9 +1,9 @@
 /** The selected hosts: rows of the page, or all that match, by their query. Another query, page or order starts afresh. */
 import { useState } from "react";
 import type { Agent, AgentList } from "~/api/types";
-import { orderQuery } from "~/util/agentsQuery";
-import type { Chosen } from "~/util/chosen";
-import type { AgentsSearch } from "~/util/search";
+import { orderQuery } from "~/util/agents/agentsQuery";
+import type { Chosen } from "~/util/agents/chosen";
+import type { AgentsSearch } from "~/util/agents/search";
 
 const NONE: ReadonlySet<string> = new Set();
 

@@ -2,7 +2,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import { SETUP, WORK } from "~/pages/nav";
-import { type Intent, intentOf, PREFIX_MS, type Press } from "~/util/shortcuts";
+import { type Intent, intentOf, PREFIX_MS, type Press } from "~/util/palette/shortcuts";
 
 const PAGES = [...WORK, ...SETUP];
 const FIELDS = "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable=true]";

@@ -1,7 +1,7 @@
 /** How this browser shows the agents table. It is taste, not state of the page, so it is not in the address. */
 import { useLocalStorage } from "@mantine/hooks";
 import { useMemo } from "react";
-import { FIRST_COLUMNS } from "~/util/agentColumns";
+import { FIRST_COLUMNS } from "~/util/agents/agentColumns";
 
 export interface TableLook {
   columns: readonly string[];

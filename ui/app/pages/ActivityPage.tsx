@@ -19,8 +19,8 @@ import { useClock } from "~/components/Now";
 import { ReasonButton } from "~/components/ReasonButton";
 import { TextLink } from "~/components/TextLink";
 import { usePolicyName } from "~/hooks/useAgents";
-import { actionTitle, isScheduled, orderedBy, outcomeLook } from "~/util/action";
-import type { ActivitySearch } from "~/util/activitySearch";
+import { actionTitle, isScheduled, orderedBy, outcomeLook } from "~/util/activity/action";
+import type { ActivitySearch } from "~/util/activity/activitySearch";
 import { compact } from "~/util/searchParts";
 
 const route = getRouteApi("/shell/activity");

@@ -16,7 +16,7 @@ import { KeyBadge } from "~/components/enroll/EnrollmentKeys";
 import { useClock } from "~/components/Now";
 import { CreateAdminKeyDialog, RevokeAdminKeyDialog, RotateAdminKeyDialog } from "~/components/settings/AdminKeyDialogs";
 import { TextLink } from "~/components/TextLink";
-import { keyState } from "~/util/keyState";
+import { keyState } from "~/util/enroll/keyState";
 import classes from "./Admin.module.css";
 import { SETTINGS_PAGES } from "./subPages";
 

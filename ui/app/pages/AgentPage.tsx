@@ -22,11 +22,11 @@ import { Ago } from "~/components/base/Time";
 import { Callout } from "~/components/Callout";
 import { TextLink } from "~/components/TextLink";
 import { usePolicyName } from "~/hooks/useAgents";
-import type { AgentSearch } from "~/util/agentSearch";
-import { hostOf } from "~/util/facts";
-import { withForward } from "~/util/rollback";
+import type { AgentSearch } from "~/util/agent/agentSearch";
+import { hostOf } from "~/util/agents/facts";
 import { compact } from "~/util/searchParts";
-import { upgradeToShow } from "~/util/upgradeNow";
+import { withForward } from "~/util/upgrade/rollback";
+import { upgradeToShow } from "~/util/upgrade/upgradeNow";
 import { sentence } from "~/util/words";
 import classes from "./AgentPage.module.css";
 

@@ -25,12 +25,12 @@ import { useAgentsPage } from "~/hooks/useAgentsPage";
 import { useFacets } from "~/hooks/useFacets";
 import { useSelection } from "~/hooks/useSelection";
 import { useTableLook } from "~/hooks/useTableLook";
-import { shownColumns, widthOf } from "~/util/agentColumns";
-import { kueryOf, NO_FILTERS } from "~/util/agentsQuery";
-import { type Chosen, countOf, isMatching } from "~/util/chosen";
-import { hostOf } from "~/util/facts";
-import { rollOutTo } from "~/util/planSearch";
-import type { AgentsSearch, SortColumn } from "~/util/search";
+import { shownColumns, widthOf } from "~/util/agents/agentColumns";
+import { kueryOf, NO_FILTERS } from "~/util/agents/agentsQuery";
+import { type Chosen, countOf, isMatching } from "~/util/agents/chosen";
+import { hostOf } from "~/util/agents/facts";
+import type { AgentsSearch, SortColumn } from "~/util/agents/search";
+import { rollOutTo } from "~/util/plan/planSearch";
 
 const route = getRouteApi("/shell/agents");
 const LAST_PAGE = AGENTS_REACHABLE / AGENTS_PER_PAGE;

@@ -14,8 +14,8 @@ import { Pager } from "~/components/base/Pager";
 import { When } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
 import { useRolloutNames } from "~/hooks/useRolloutNames";
-import { hostBeside, rolloutBeside, textOfEntry } from "~/util/audit";
-import type { AuditSearch } from "~/util/auditSearch";
+import { hostBeside, rolloutBeside, textOfEntry } from "~/util/audit/audit";
+import type { AuditSearch } from "~/util/audit/auditSearch";
 import { compact } from "~/util/searchParts";
 
 const route = getRouteApi("/shell/audit");

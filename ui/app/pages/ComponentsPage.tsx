@@ -9,7 +9,7 @@ import { type Column, DataTable } from "~/components/base/DataTable";
 import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { CopyBlock } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { runsQuery } from "~/util/component";
+import { runsQuery } from "~/util/agent/component";
 import classes from "./ComponentsPage.module.css";
 
 const columns: Column<ComponentSummary>[] = [

@@ -11,8 +11,8 @@ import { EnrollmentKeys } from "~/components/enroll/EnrollmentKeys";
 import { EnrollSteps } from "~/components/enroll/EnrollSteps";
 import { useClock } from "~/components/Now";
 import { usePolicyName } from "~/hooks/useAgents";
-import { withCreated } from "~/util/enroll";
-import { keyState } from "~/util/keyState";
+import { withCreated } from "~/util/enroll/enroll";
+import { keyState } from "~/util/enroll/keyState";
 import classes from "./Admin.module.css";
 
 const route = getRouteApi("/shell/enroll");

@@ -18,9 +18,9 @@ import { Conditions, LastRollout, Versions } from "~/components/fleet/FleetStatu
 import { FleetTrail } from "~/components/fleet/FleetTrail";
 import { WhyNotRolling } from "~/components/fleet/WhyNotRolling";
 import { toast } from "~/components/Toasts";
-import { managedBy } from "~/util/fleet";
-import { fleetText } from "~/util/fleetYaml";
-import { shortHash } from "~/util/preview";
+import { managedBy } from "~/util/fleet/fleet";
+import { fleetText } from "~/util/fleet/fleetYaml";
+import { shortHash } from "~/util/rollout/preview";
 import { plural } from "~/util/words";
 
 const route = getRouteApi("/shell/fleets/$name");

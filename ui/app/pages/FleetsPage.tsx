@@ -14,8 +14,8 @@ import { CopyBlock } from "~/components/CopyBlock";
 import classes from "~/components/fleet/Fleet.module.css";
 import { FleetBadges, ReadyBadge } from "~/components/fleet/FleetBadges";
 import { TextLink } from "~/components/TextLink";
-import { partsOf } from "~/util/fleet";
-import { shortHash } from "~/util/preview";
+import { partsOf } from "~/util/fleet/fleet";
+import { shortHash } from "~/util/rollout/preview";
 
 const route = getRouteApi("/shell/fleets");
 

@@ -16,7 +16,7 @@ import { GroupDialog } from "~/components/group/GroupDialog";
 import { GroupDraft } from "~/components/group/GroupDraft";
 import { GroupMembers } from "~/components/group/GroupMembers";
 import { GroupTrail } from "~/components/group/GroupTrail";
-import { doneOf, groupCommandWord, groupStopTitle, policyText } from "~/util/group";
+import { doneOf, groupCommandWord, groupStopTitle, policyText } from "~/util/group/group";
 import { sentence, sentenceAbout } from "~/util/words";
 
 const route = getRouteApi("/shell/groups/$groupId");

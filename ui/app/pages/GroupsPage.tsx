@@ -12,7 +12,7 @@ import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
 import classes from "~/components/group/Group.module.css";
 import { GroupBadge, MemberBadge } from "~/components/group/GroupBadges";
-import { doneOf, groupStopTitle, policyText } from "~/util/group";
+import { doneOf, groupStopTitle, policyText } from "~/util/group/group";
 
 const route = getRouteApi("/shell/groups");
 

@@ -15,7 +15,16 @@ import { DecideDialog } from "~/components/incident/DecideDialog";
 import classes from "~/components/incident/Incident.module.css";
 import { IncidentText } from "~/components/incident/IncidentText";
 import { useRolloutNames } from "~/hooks/useRolloutNames";
-import { INCIDENT_STATES, type IncidentCommand, incidentCommand, incidentTitle, incidentWord, offered, severityLook, sortIncidents } from "~/util/incident";
+import {
+  INCIDENT_STATES,
+  type IncidentCommand,
+  incidentCommand,
+  incidentTitle,
+  incidentWord,
+  offered,
+  severityLook,
+  sortIncidents,
+} from "~/util/incident/incident";
 import { plural } from "~/util/words";
 
 const route = getRouteApi("/shell/incidents");

@@ -10,7 +10,7 @@ import { Callout } from "~/components/Callout";
 import { Logo } from "~/components/Logo";
 import { ReasonButton } from "~/components/ReasonButton";
 import { docsUrl } from "~/util/docs";
-import { cleanKey, keyFromHash } from "~/util/login";
+import { cleanKey, keyFromHash } from "~/util/settings/login";
 import classes from "./LoginPage.module.css";
 
 const route = getRouteApi("/login");

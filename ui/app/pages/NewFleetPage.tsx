@@ -8,7 +8,7 @@ import { Facts, PageHead, Section } from "~/components/base/Page";
 import { FleetEditor } from "~/components/fleet/FleetEditor";
 import { toast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
-import { fleetExample } from "~/util/fleetExample";
+import { fleetExample } from "~/util/fleet/fleetExample";
 
 export function NewFleetPage() {
   const newest = useNewestVersion();

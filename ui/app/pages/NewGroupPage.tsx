@@ -16,10 +16,10 @@ import { ReasonButton } from "~/components/ReasonButton";
 import { toast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { usePlanText } from "~/hooks/usePlanText";
-import { groupExample } from "~/util/groupExample";
-import { type GroupForm, membersOf, readGroupForm } from "~/util/groupForm";
-import { whyNotReady, willOf } from "~/util/planPreview";
-import { type Fault, lineOf, parseGroup, serverFault } from "~/util/planYaml";
+import { groupExample } from "~/util/group/groupExample";
+import { type GroupForm, membersOf, readGroupForm } from "~/util/group/groupForm";
+import { whyNotReady, willOf } from "~/util/plan/planPreview";
+import { type Fault, lineOf, parseGroup, serverFault } from "~/util/plan/planYaml";
 import { plural, sentence } from "~/util/words";
 
 /** How long typing must pause before the server previews. */

@@ -17,12 +17,12 @@ import { ReasonButton } from "~/components/ReasonButton";
 import { TakeOver } from "~/components/TakeOver";
 import { toast } from "~/components/Toasts";
 import { usePlanText } from "~/hooks/usePlanText";
-import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/owned";
-import { planExample } from "~/util/planExample";
-import { type PlanForm, readForm, writeForm } from "~/util/planForm";
-import { headlineOf, whyNotReady, willOf } from "~/util/planPreview";
-import { agentsOf } from "~/util/planSearch";
-import { isWithin, parsePlan, serverFault, soundPart } from "~/util/planYaml";
+import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/fleet/owned";
+import { planExample } from "~/util/plan/planExample";
+import { type PlanForm, readForm, writeForm } from "~/util/plan/planForm";
+import { headlineOf, whyNotReady, willOf } from "~/util/plan/planPreview";
+import { agentsOf } from "~/util/plan/planSearch";
+import { isWithin, parsePlan, serverFault, soundPart } from "~/util/plan/planYaml";
 import { plural, sentence } from "~/util/words";
 
 const route = getRouteApi("/shell/rollouts/new");

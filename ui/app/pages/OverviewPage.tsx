@@ -12,8 +12,8 @@ import { Bars } from "~/components/chart/Bars";
 import { Ribbon } from "~/components/chart/Ribbon";
 import { LastChanges, NeedsYou, RollingOut } from "~/components/overview/Lists";
 import classes from "~/components/overview/Overview.module.css";
-import { countOf, type OverviewSearch, share, sitesOf } from "~/util/overview";
-import { healthLines, versionLines } from "~/util/series";
+import { healthLines, versionLines } from "~/util/chart/series";
+import { countOf, type OverviewSearch, share, sitesOf } from "~/util/overview/overview";
 import { plural } from "~/util/words";
 
 const route = getRouteApi("/shell/");

@@ -13,7 +13,7 @@ import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
 import { CreatePolicyDialog } from "~/components/policy/PolicyDialogs";
 import { TextLink } from "~/components/TextLink";
-import { requiredText } from "~/util/policy";
+import { requiredText } from "~/util/policy/policy";
 import classes from "./Admin.module.css";
 
 const route = getRouteApi("/shell/policies");

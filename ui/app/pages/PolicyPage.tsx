@@ -17,7 +17,7 @@ import { PolicyVersions } from "~/components/policy/PolicyVersions";
 import { Revisions } from "~/components/policy/Revisions";
 import { TextLink } from "~/components/TextLink";
 import { quoted } from "~/util/kql";
-import { requiredText, secondsText, windowsText } from "~/util/policy";
+import { requiredText, secondsText, windowsText } from "~/util/policy/policy";
 import { plural, shellQuote } from "~/util/words";
 import classes from "./Admin.module.css";
 

@@ -23,10 +23,10 @@ import { TargetTable } from "~/components/board/TargetTable";
 import { TryAgain } from "~/components/board/TryAgain";
 import { VersionHealth } from "~/components/board/VersionHealth";
 import { useClock } from "~/components/Now";
-import { batchLine, doneText, rateText } from "~/util/board";
-import { failedIn } from "~/util/boardGrid";
-import type { BoardSearch } from "~/util/rolloutSearch";
-import { goalOf } from "~/util/rolloutText";
+import { batchLine, doneText, rateText } from "~/util/board/board";
+import { failedIn } from "~/util/board/boardGrid";
+import type { BoardSearch } from "~/util/rollout/rolloutSearch";
+import { goalOf } from "~/util/rollout/rolloutText";
 import { exactWithZone } from "~/util/time";
 import { plural } from "~/util/words";
 

@@ -15,11 +15,11 @@ import { When } from "~/components/base/Time";
 import { CopyBlock } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
-import { committedPercent, doneText, rateText } from "~/util/board";
-import { failedText } from "~/util/rolloutCounts";
-import { isTab, type RolloutsSearch, STATE_TABS } from "~/util/rolloutSearch";
-import { stopReason, waitsOf, waitTitle } from "~/util/rolloutText";
-import { strategies, strategyChoices } from "~/util/strategies";
+import { committedPercent, doneText, rateText } from "~/util/board/board";
+import { failedText } from "~/util/rollout/rolloutCounts";
+import { isTab, type RolloutsSearch, STATE_TABS } from "~/util/rollout/rolloutSearch";
+import { stopReason, waitsOf, waitTitle } from "~/util/rollout/rolloutText";
+import { strategies, strategyChoices } from "~/util/rollout/strategies";
 import classes from "./RolloutsPage.module.css";
 
 const route = getRouteApi("/shell/rollouts");

@@ -9,7 +9,7 @@ import { FilterInput } from "~/components/base/FilterInput";
 import { Empty, LoadError, Loading, PageHead, Section } from "~/components/base/Page";
 import { SubNav } from "~/components/base/SubNav";
 import { CopyBlock } from "~/components/CopyBlock";
-import { filterSettings, originWord, valueText } from "~/util/settings";
+import { filterSettings, originWord, valueText } from "~/util/settings/settings";
 import { plural, sentence } from "~/util/words";
 import classes from "./Admin.module.css";
 import { SETTINGS_PAGES } from "./subPages";

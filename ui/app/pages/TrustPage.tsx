@@ -13,7 +13,7 @@ import { CopyBlock } from "~/components/CopyBlock";
 import { PublisherKeys } from "~/components/packages/PublisherKeys";
 import { Role, TrustFacts } from "~/components/packages/TrustRoles";
 import { useChange } from "~/hooks/useChange";
-import { recipesFor } from "~/util/trust";
+import { recipesFor } from "~/util/packages/trust";
 import { plural, sentence } from "~/util/words";
 import classes from "./Admin.module.css";
 import { PACKAGE_PAGES } from "./subPages";

@@ -1,6 +1,6 @@
 /** A fleet for tests: rolled out and ready, with the given changes of its status, spec and conditions. */
 import type { Fleet, FleetCondition } from "~/api/types";
-import { CONDITION_TYPES } from "~/util/fleet";
+import { CONDITION_TYPES } from "~/util/fleet/fleet";
 
 export const HASH = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { cleanKey, keyFromHash } from "./login";
 import { localPath } from "./paths";
+import { cleanKey, keyFromHash } from "./settings/login";
 import { changeText, plural, sentence, sentenceAbout, shellQuote, size } from "./words";
 
 test.each([

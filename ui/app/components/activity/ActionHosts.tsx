@@ -8,8 +8,8 @@ import { LoadError, Loading } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
 import { When } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
-import { hostLook, latestQuery, partsOf } from "~/util/action";
-import type { ActivitySearch } from "~/util/activitySearch";
+import { hostLook, latestQuery, partsOf } from "~/util/activity/action";
+import type { ActivitySearch } from "~/util/activity/activitySearch";
 import { sentence } from "~/util/words";
 import classes from "./Activity.module.css";
 

@@ -5,7 +5,7 @@ import { keys } from "~/api/queries";
 import type { ActionStatus } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
 import { toast } from "~/components/Toasts";
-import { actionTitle, hostsOf } from "~/util/action";
+import { actionTitle, hostsOf } from "~/util/activity/action";
 import { plural } from "~/util/words";
 
 export function CancelDialog({ action: a, onClose }: { action: ActionStatus; onClose: () => void }) {

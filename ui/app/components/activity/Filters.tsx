@@ -1,8 +1,8 @@
 /** The filters of the activity page. */
 import { MultiSelect } from "@mantine/core";
 import { DraftInput } from "~/components/base/DraftInput";
-import { outcomeWord, typeWord } from "~/util/action";
-import { ACTION_TYPES, type ActionType, type ActivitySearch, OUTCOMES } from "~/util/activitySearch";
+import { outcomeWord, typeWord } from "~/util/activity/action";
+import { ACTION_TYPES, type ActionType, type ActivitySearch, OUTCOMES } from "~/util/activity/activitySearch";
 import classes from "./Activity.module.css";
 
 interface Props {

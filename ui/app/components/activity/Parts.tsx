@@ -2,7 +2,7 @@
 import { Fragment } from "react";
 import type { ActionStatus } from "~/api/types";
 import { TextLink } from "~/components/TextLink";
-import { hostsOf, partsOf } from "~/util/action";
+import { hostsOf, partsOf } from "~/util/activity/action";
 import { plural } from "~/util/words";
 import classes from "./Activity.module.css";
 

@@ -4,7 +4,7 @@ import { type Fact, Facts, Section } from "~/components/base/Page";
 import { Ago, Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { archOf, isUnprivileged, osOf, osVersionOf } from "~/util/facts";
+import { archOf, isUnprivileged, osOf, osVersionOf } from "~/util/agents/facts";
 import { sentence } from "~/util/words";
 import classes from "./Side.module.css";
 

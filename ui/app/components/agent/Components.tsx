@@ -8,7 +8,7 @@ import { Section } from "~/components/base/Page";
 import { When } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
 import { UpgradeDialog } from "~/components/UpgradeDialog";
-import { componentTone, keptOf, statusWord } from "~/util/component";
+import { componentTone, keptOf, statusWord } from "~/util/agent/component";
 import { withoutIds } from "~/util/prose";
 import { sentence } from "~/util/words";
 import classes from "./Components.module.css";

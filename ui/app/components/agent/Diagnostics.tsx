@@ -9,7 +9,7 @@ import { Dialog } from "~/components/base/Dialog";
 import { LoadError, Section } from "~/components/base/Page";
 import { When } from "~/components/base/Time";
 import { ReasonButton } from "~/components/ReasonButton";
-import { uploadText } from "~/util/upload";
+import { uploadText } from "~/util/agent/upload";
 import classes from "./Side.module.css";
 
 export function Diagnostics({ agent, onRequest }: { agent: Agent; onRequest: () => void }) {

@@ -2,9 +2,9 @@
 
 import type { TimelineEntry } from "~/api/types";
 import { useClock } from "~/components/Now";
+import { phasesOf } from "~/util/agent/timeline";
 import { isOver, progressTone, progressWord } from "~/util/state";
 import { clock, duration, exactWithZone } from "~/util/time";
-import { phasesOf } from "~/util/timeline";
 import { sentence } from "~/util/words";
 import classes from "./Phases.module.css";
 

@@ -4,7 +4,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { timelineQuery } from "~/api/agents";
 import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { useClock } from "~/components/Now";
-import { byDay } from "~/util/timeline";
+import { byDay } from "~/util/agent/timeline";
 import classes from "./Timeline.module.css";
 import { TimelineItem } from "./TimelineItem";
 

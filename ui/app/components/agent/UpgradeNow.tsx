@@ -7,11 +7,11 @@ import { ProgressBadge } from "~/components/base/Badge";
 import { Ago } from "~/components/base/Time";
 import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
+import { phasesOf, type Step, stepsOf } from "~/util/agent/timeline";
+import { diagnosisTitle, watchedAgentText } from "~/util/agent/watch";
 import { isMoving, isOver, progressTone, progressWord } from "~/util/state";
 import { clock, duration, exactWithZone } from "~/util/time";
-import { phasesOf, type Step, stepsOf } from "~/util/timeline";
-import { entryOf, upgradeText, upgradeTitle } from "~/util/upgradeNow";
-import { diagnosisTitle, watchedAgentText } from "~/util/watch";
+import { entryOf, upgradeText, upgradeTitle } from "~/util/upgrade/upgradeNow";
 import { sentence } from "~/util/words";
 import classes from "./UpgradeNow.module.css";
 

@@ -1,8 +1,8 @@
 /** The active filters, each with its way out. */
 import { Button, CloseButton } from "@mantine/core";
 import type { FacetCounts } from "~/hooks/useFacets";
-import { chipsOf, FACET_TITLES, facetWord, NO_FILTERS, toggled } from "~/util/agentsQuery";
-import type { AgentsSearch } from "~/util/search";
+import { chipsOf, FACET_TITLES, facetWord, NO_FILTERS, toggled } from "~/util/agents/agentsQuery";
+import type { AgentsSearch } from "~/util/agents/search";
 import classes from "./Agents.module.css";
 
 interface Props {

@@ -4,7 +4,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { orderCountQuery, requestDiagnostics } from "~/api/bulk";
 import { Dialog } from "~/components/base/Dialog";
-import { type Chosen, countOf, typedFor } from "~/util/chosen";
+import { type Chosen, countOf, typedFor } from "~/util/agents/chosen";
 import { plural } from "~/util/words";
 import { useOrdered } from "./useOrdered";
 

@@ -4,8 +4,8 @@ import type { Facet } from "~/api/types";
 import { FacetList } from "~/components/base/FacetList";
 import { Loading } from "~/components/base/Page";
 import type { FacetCounts } from "~/hooks/useFacets";
-import { FACET_TITLES, facetWord, toggled } from "~/util/agentsQuery";
-import { type AgentsSearch, FACETS, type FacetField } from "~/util/search";
+import { FACET_TITLES, facetWord, toggled } from "~/util/agents/agentsQuery";
+import { type AgentsSearch, FACETS, type FacetField } from "~/util/agents/search";
 import classes from "./Agents.module.css";
 
 interface Props {

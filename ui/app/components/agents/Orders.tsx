@@ -1,6 +1,6 @@
 /** The dialog of an order for the selected hosts. */
 
-import type { Chosen } from "~/util/chosen";
+import type { Chosen } from "~/util/agents/chosen";
 import { RollbackDialog } from "../RollbackDialog";
 import { UnenrollDialog } from "../UnenrollDialog";
 import { UpgradeDialog } from "../UpgradeDialog";

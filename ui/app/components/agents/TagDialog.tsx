@@ -4,7 +4,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { changeTags, orderCountQuery, tagsQuery } from "~/api/bulk";
 import { Dialog } from "~/components/base/Dialog";
-import { type Chosen, countOf } from "~/util/chosen";
+import { type Chosen, countOf } from "~/util/agents/chosen";
 import { plural } from "~/util/words";
 import classes from "../OrderPreview.module.css";
 import { OrderWarnings } from "./OrderWarnings";

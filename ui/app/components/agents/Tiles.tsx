@@ -8,9 +8,9 @@ import { keys } from "~/api/queries";
 import { Badge, HealthBadge } from "~/components/base/Badge";
 import { toast } from "~/components/Toasts";
 import type { FacetCounts } from "~/hooks/useFacets";
-import type { AgentsSearch } from "~/util/search";
+import type { AgentsSearch } from "~/util/agents/search";
+import { countIn, FAILED_PROGRESS, sameValues, TILE_HEALTH } from "~/util/agents/tiles";
 import { healthTone, healthWord } from "~/util/state";
-import { countIn, FAILED_PROGRESS, sameValues, TILE_HEALTH } from "~/util/tiles";
 import classes from "./Tiles.module.css";
 
 interface Props {

@@ -10,7 +10,7 @@ import { keys } from "~/api/queries";
 import type { View } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
 import { toast } from "~/components/Toasts";
-import { type AgentsSearch, parseAgentsSearch } from "~/util/search";
+import { type AgentsSearch, parseAgentsSearch } from "~/util/agents/search";
 import classes from "./Agents.module.css";
 
 const route = getRouteApi("/shell/agents");

@@ -6,7 +6,7 @@ import { type Fact, Facts } from "~/components/base/Page";
 import { Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { type Change, changesOf, dataOf, recordedChanges } from "~/util/audit";
+import { type Change, changesOf, dataOf, recordedChanges } from "~/util/audit/audit";
 import { closed } from "~/util/words";
 import classes from "./Audit.module.css";
 import { SubjectLink } from "./SubjectLink";

@@ -3,9 +3,9 @@ import { ActionIcon, Checkbox, Select } from "@mantine/core";
 import { IconSearch, IconX } from "@tabler/icons-react";
 import { DraftInput } from "~/components/base/DraftInput";
 import { useClock } from "~/components/Now";
-import { NOUNS } from "~/util/audit";
-import type { AuditSearch } from "~/util/auditSearch";
-import { fromLocal, toLocal } from "~/util/localTime";
+import { NOUNS } from "~/util/audit/audit";
+import type { AuditSearch } from "~/util/audit/auditSearch";
+import { fromLocal, toLocal } from "~/util/audit/localTime";
 import classes from "./Audit.module.css";
 
 interface Props {

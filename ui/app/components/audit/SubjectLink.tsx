@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import type { AuditEntry } from "~/api/types";
 import { TextLink } from "~/components/TextLink";
-import { subjectOf } from "~/util/audit";
+import { subjectOf } from "~/util/audit/audit";
 
 /** A link to what an entry is about; nothing if no page shows that. */
 export function SubjectLink({ entry, children }: { entry: AuditEntry; children: ReactNode }) {

@@ -1,7 +1,7 @@
 /** How far a rollout or a batch is, as one thin stacked bar of the groups of its grid. */
 import type { Counts } from "~/api/types";
-import { countsText, groupLook } from "~/util/gridClass";
-import { BAR_GROUPS, groupCounts } from "~/util/rolloutCounts";
+import { countsText, groupLook } from "~/util/grid/gridClass";
+import { BAR_GROUPS, groupCounts } from "~/util/rollout/rolloutCounts";
 import classes from "./ProgressBar.module.css";
 
 export function ProgressBar({ counts, large }: { counts: Counts; large?: boolean }) {

@@ -1,9 +1,9 @@
 /** The batches of a rollout with their results. A click on a name shows the batch's hosts in the table. */
 import { memo, useEffect, useRef } from "react";
 import type { Batch, Rollout } from "~/api/types";
-import { batchStep } from "~/util/batch";
-import { batchNameOf, canaryShares, percentText } from "~/util/board";
-import { badOf, inFlightOf, refusedOf } from "~/util/rolloutCounts";
+import { batchStep } from "~/util/board/batch";
+import { batchNameOf, canaryShares, percentText } from "~/util/board/board";
+import { badOf, inFlightOf, refusedOf } from "~/util/rollout/rolloutCounts";
 import table from "../base/DataTable.module.css";
 import { ProgressBar } from "../base/ProgressBar";
 import { When } from "../base/Time";

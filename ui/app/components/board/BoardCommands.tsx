@@ -1,6 +1,6 @@
 import { useState } from "react";
 import type { Rollout } from "~/api/types";
-import { boardCommands, commandLabel } from "~/util/commandText";
+import { boardCommands, commandLabel } from "~/util/board/commandText";
 import { CommandBar } from "../base/CommandBar";
 import { AdjustDialog } from "./AdjustDialog";
 import { CommandDialog } from "./CommandDialog";

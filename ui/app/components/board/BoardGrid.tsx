@@ -1,8 +1,8 @@
 /** The grid of a rollout's hosts, whose clicks filter the table below. */
 import { useMemo } from "react";
 import type { Rollout, RolloutGrid } from "~/api/types";
-import { batchNameOf } from "~/util/board";
-import type { BoardSearch } from "~/util/rolloutSearch";
+import { batchNameOf } from "~/util/board/board";
+import type { BoardSearch } from "~/util/rollout/rolloutSearch";
 import { HostGrid } from "../grid/HostGrid";
 
 interface Props {

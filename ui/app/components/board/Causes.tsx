@@ -2,7 +2,7 @@
 
 import { IconArrowBackUp } from "@tabler/icons-react";
 import type { RolloutCause } from "~/api/types";
-import type { BoardSearch } from "~/util/rolloutSearch";
+import type { BoardSearch } from "~/util/rollout/rolloutSearch";
 import { progressWord } from "~/util/state";
 import { closed } from "~/util/words";
 import { Badge } from "../base/Badge";

@@ -1,4 +1,4 @@
-import { countdownText } from "~/util/rolloutText";
+import { countdownText } from "~/util/rollout/rolloutText";
 import { exactWithZone } from "~/util/time";
 import { useClock } from "../Now";
 

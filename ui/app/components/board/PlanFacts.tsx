@@ -1,9 +1,9 @@
 /** The plan of a rollout, and what it belongs to. */
 import type { Decision, Rollout } from "~/api/types";
-import { planText } from "~/util/planYaml";
-import { shortHash } from "~/util/preview";
-import { exposedText, provedText } from "~/util/rolloutCounts";
-import { showsRecovery, strategyText } from "~/util/rolloutText";
+import { planText } from "~/util/plan/planYaml";
+import { shortHash } from "~/util/rollout/preview";
+import { exposedText, provedText } from "~/util/rollout/rolloutCounts";
+import { showsRecovery, strategyText } from "~/util/rollout/rolloutText";
 import { plural } from "~/util/words";
 import { type Fact, Facts, Section } from "../base/Page";
 import { Ago, When } from "../base/Time";

@@ -1,8 +1,8 @@
 /** Why a rollout is paused. */
 import { IconPlayerPause } from "@tabler/icons-react";
 import type { Rollout } from "~/api/types";
-import { isGate } from "~/util/rollout";
-import { stopTitle } from "~/util/rolloutText";
+import { isGate } from "~/util/rollout/rollout";
+import { stopTitle } from "~/util/rollout/rolloutText";
 import { plural, sentenceAbout } from "~/util/words";
 import { Ago } from "../base/Time";
 import { Callout } from "../Callout";

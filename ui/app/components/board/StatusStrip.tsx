@@ -1,7 +1,7 @@
 /** How far the rollout is, what it waits for, and what would stop it. */
 import type { Rollout } from "~/api/types";
-import { committedPercent, committedText, endText, restText } from "~/util/board";
-import { lockstepText, waitsOf, waitTitle } from "~/util/rolloutText";
+import { committedPercent, committedText, endText, restText } from "~/util/board/board";
+import { lockstepText, waitsOf, waitTitle } from "~/util/rollout/rolloutText";
 import { plural, sentence } from "~/util/words";
 import { ProgressBar } from "../base/ProgressBar";
 import { Ago } from "../base/Time";

@@ -1,6 +1,6 @@
 import { type Icon, IconCircleMinus, IconClockX } from "@tabler/icons-react";
 import type { Target } from "~/api/types";
-import { phaseOf } from "~/util/gridClass";
+import { phaseOf } from "~/util/grid/gridClass";
 import { Badge, ProgressBadge } from "../base/Badge";
 
 const icons: Partial<Record<Target["state"], Icon>> = { expired: IconClockX };

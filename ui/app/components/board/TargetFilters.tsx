@@ -3,12 +3,12 @@ import { Autocomplete, Button, Select } from "@mantine/core";
 import { IconSearch, IconX } from "@tabler/icons-react";
 import { useState } from "react";
 import type { Rollout, RolloutGrid } from "~/api/types";
-import { batchNameOf } from "~/util/board";
-import { matchHosts } from "~/util/boardGrid";
-import { groupLook } from "~/util/gridClass";
-import { toggled } from "~/util/gridText";
-import type { BoardSearch } from "~/util/rolloutSearch";
-import { codeText } from "~/util/rolloutText";
+import { batchNameOf } from "~/util/board/board";
+import { matchHosts } from "~/util/board/boardGrid";
+import { groupLook } from "~/util/grid/gridClass";
+import { toggled } from "~/util/grid/gridText";
+import type { BoardSearch } from "~/util/rollout/rolloutSearch";
+import { codeText } from "~/util/rollout/rolloutText";
 import classes from "./Board.module.css";
 
 interface Props {

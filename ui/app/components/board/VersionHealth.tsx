@@ -3,8 +3,8 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useMemo } from "react";
 import { seriesQuery } from "~/api/overview";
 import { Loading, Section } from "~/components/base/Page";
-import { share } from "~/util/overview";
-import { againstTheRest, hasBoth } from "~/util/versionHealth";
+import { againstTheRest, hasBoth } from "~/util/board/versionHealth";
+import { share } from "~/util/overview/overview";
 
 const LineChart = lazy(async () => ({ default: (await import("~/components/chart/LineChart")).LineChart }));
 

@@ -1,6 +1,6 @@
 /** Counts over time, stacked: which versions the hosts run, or how healthy they are. */
 import { type ReactNode, useMemo } from "react";
-import { type ChartLine, compact, seconds, stacked } from "~/util/series";
+import { type ChartLine, compact, seconds, stacked } from "~/util/chart/series";
 import { PlotFrame } from "./PlotFrame";
 
 interface Props {

@@ -1,4 +1,4 @@
-import type { ChartLine } from "~/util/series";
+import type { ChartLine } from "~/util/chart/series";
 import classes from "./Chart.module.css";
 
 interface Props {

@@ -1,4 +1,4 @@
-import { type ChartLine, pointTime, thinned } from "~/util/series";
+import { type ChartLine, pointTime, thinned } from "~/util/chart/series";
 
 /** More rows than these take a screen reader minutes. */
 const MOST_ROWS = 24;

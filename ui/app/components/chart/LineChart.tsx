@@ -1,6 +1,6 @@
 /** Two or more lines over time, such as a canary against the other hosts, with the band that is expected. */
 import { type ReactNode, useMemo } from "react";
-import { type ChartLine, compact, seconds, type Values } from "~/util/series";
+import { type ChartLine, compact, seconds, type Values } from "~/util/chart/series";
 import { PlotFrame } from "./PlotFrame";
 
 interface Props {

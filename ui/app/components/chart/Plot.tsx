@@ -3,8 +3,8 @@ import { useEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useScheme } from "~/hooks/useScheme";
-import { colorsOf } from "~/util/canvasColor";
-import { axisTime } from "~/util/series";
+import { colorsOf } from "~/util/chart/canvasColor";
+import { axisTime } from "~/util/chart/series";
 import classes from "./Chart.module.css";
 
 export interface PlotSeries {

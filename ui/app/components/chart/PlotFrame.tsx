@@ -1,6 +1,6 @@
 /** What all charts with a time axis have: the canvas, a legend with values, the keyboard, and a table behind it. */
 import { type KeyboardEvent, lazy, type ReactNode, Suspense, useState } from "react";
-import { type ChartLine, lastSample, pointText, pointTime } from "~/util/series";
+import { type ChartLine, lastSample, pointText, pointTime } from "~/util/chart/series";
 import classes from "./Chart.module.css";
 import { ChartLegend } from "./ChartLegend";
 import { ChartTable } from "./ChartTable";

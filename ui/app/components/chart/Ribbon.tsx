@@ -1,6 +1,6 @@
 /** The health of the hosts of each site: one thin bar a row, with what is wrong in words. */
 import { Link, type LinkProps } from "@tanstack/react-router";
-import { type HealthCounts, ribbonParts, ribbonText, ribbonTotal } from "~/util/ribbon";
+import { type HealthCounts, ribbonParts, ribbonText, ribbonTotal } from "~/util/chart/ribbon";
 import classes from "./Ribbon.module.css";
 
 export interface RibbonRow {

@@ -6,7 +6,7 @@ import { serverQuery } from "~/api/queries";
 import { Badge } from "~/components/base/Badge";
 import { Ago } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
-import { hostOf } from "~/util/facts";
+import { hostOf } from "~/util/agents/facts";
 import { plural } from "~/util/words";
 import classes from "./Enroll.module.css";
 

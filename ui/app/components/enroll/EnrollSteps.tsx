@@ -6,7 +6,7 @@ import type { EnrollmentKey, Policy, Server } from "~/api/types";
 import { Callout } from "~/components/Callout";
 import { CopyBlock } from "~/components/CopyBlock";
 import { TextLink } from "~/components/TextLink";
-import { isPlatform, keyLabel, PLATFORMS, platformNote, platformWord } from "~/util/enroll";
+import { isPlatform, keyLabel, PLATFORMS, platformNote, platformWord } from "~/util/enroll/enroll";
 import { Arrivals } from "./Arrivals";
 import classes from "./Enroll.module.css";
 

@@ -6,8 +6,8 @@ import { keys } from "~/api/queries";
 import type { EnrollmentKey, Policy } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
 import { useChange } from "~/hooks/useChange";
-import { keyLabel } from "~/util/enroll";
-import { HOST_LIFETIMES } from "~/util/keyState";
+import { keyLabel } from "~/util/enroll/enroll";
+import { HOST_LIFETIMES } from "~/util/enroll/keyState";
 
 interface Props {
   policies: readonly Policy[];

@@ -13,8 +13,8 @@ import { CopyBlock, CopyIcon } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { TextLink } from "~/components/TextLink";
 import classes from "~/pages/Admin.module.css";
-import { keyLabel } from "~/util/enroll";
-import { keyState } from "~/util/keyState";
+import { keyLabel } from "~/util/enroll/enroll";
+import { keyState } from "~/util/enroll/keyState";
 import { RevokeEnrollmentKeyDialog } from "./EnrollmentKeyDialogs";
 
 interface Props {

@@ -1,5 +1,5 @@
 import { Fragment } from "react";
-import { diffHunks } from "~/util/textDiff";
+import { diffHunks } from "~/util/fleet/textDiff";
 import classes from "./Fleet.module.css";
 
 const kinds: Record<string, string> = { "+": "added", "-": "removed" };

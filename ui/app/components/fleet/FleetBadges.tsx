@@ -1,6 +1,6 @@
 import { type Icon, IconArrowUpCircle, IconCircleDashed, IconHandStop, IconPlayerPause } from "@tabler/icons-react";
 import type { Fleet, FleetCondition } from "~/api/types";
-import { type ConditionType, conditionOf, holding, isObserved } from "~/util/fleet";
+import { type ConditionType, conditionOf, holding, isObserved } from "~/util/fleet/fleet";
 import type { Tone } from "~/util/state";
 import { Badge } from "../base/Badge";
 import classes from "./Fleet.module.css";

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { fleetCommandsQuery } from "~/api/queries";
 import type { Fleet } from "~/api/types";
-import { type FleetCommand, fleetCommandLabel, fleetMenu } from "~/util/fleet";
+import { type FleetCommand, fleetCommandLabel, fleetMenu } from "~/util/fleet/fleet";
 import { CommandBar } from "../base/CommandBar";
 import { FleetDialog } from "./FleetDialog";
 

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { changeSpec, deleteFleet, resumeFleet } from "~/api/fleets";
 import { keys } from "~/api/queries";
 import type { Command, Fleet } from "~/api/types";
-import { type FleetCommand, fleetCommandText, managedBy } from "~/util/fleet";
+import { type FleetCommand, fleetCommandText, managedBy } from "~/util/fleet/fleet";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";
 import { toast } from "../Toasts";

@@ -1,8 +1,8 @@
 import { IconArrowRight } from "@tabler/icons-react";
 import type { FleetDiff, FleetPreview } from "~/api/types";
-import { startsText, tookText } from "~/util/fleet";
-import { fleetText } from "~/util/fleetYaml";
-import { shortHash } from "~/util/preview";
+import { startsText, tookText } from "~/util/fleet/fleet";
+import { fleetText } from "~/util/fleet/fleetYaml";
+import { shortHash } from "~/util/rollout/preview";
 import { plural, sentence } from "~/util/words";
 import { type Column, DataTable } from "../base/DataTable";
 import { Empty, Section } from "../base/Page";

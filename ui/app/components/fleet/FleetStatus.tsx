@@ -1,6 +1,6 @@
 import type { Fleet, FleetCondition } from "~/api/types";
-import { CONDITION_TYPES, conditionOf, partsOf } from "~/util/fleet";
-import { percent } from "~/util/rolloutCounts";
+import { CONDITION_TYPES, conditionOf, partsOf } from "~/util/fleet/fleet";
+import { percent } from "~/util/rollout/rolloutCounts";
 import { plural, sentence } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
 import { type Column, DataTable } from "../base/DataTable";

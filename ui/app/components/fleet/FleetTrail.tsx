@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { fleetHistoryQuery, HISTORY_SHOWN } from "~/api/queries";
-import { shortHash } from "~/util/preview";
+import { shortHash } from "~/util/rollout/preview";
 import { closed } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
 import { Empty, LoadError, Loading, Section } from "../base/Page";

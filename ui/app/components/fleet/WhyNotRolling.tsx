@@ -1,6 +1,6 @@
 import { IconHandStop } from "@tabler/icons-react";
 import type { Fleet } from "~/api/types";
-import { obstaclesOf } from "~/util/fleet";
+import { obstaclesOf } from "~/util/fleet/fleet";
 import { Section } from "../base/Page";
 import { useClock } from "../Now";
 import { TextLink } from "../TextLink";

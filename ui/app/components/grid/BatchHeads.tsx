@@ -1,6 +1,6 @@
 import { type KeyboardEvent, useState } from "react";
-import type { GridColumn } from "~/util/gridLayout";
-import { type BatchNames, batchName, headKind } from "~/util/gridText";
+import type { GridColumn } from "~/util/grid/gridLayout";
+import { type BatchNames, batchName, headKind } from "~/util/grid/gridText";
 import classes from "./HostGrid.module.css";
 
 interface Props {

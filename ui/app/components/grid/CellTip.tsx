@@ -1,5 +1,5 @@
-import { type GridLayout, originOf } from "~/util/gridLayout";
-import type { CellText } from "~/util/gridText";
+import { type GridLayout, originOf } from "~/util/grid/gridLayout";
+import type { CellText } from "~/util/grid/gridText";
 import { GridSwatch } from "./GridSwatch";
 import classes from "./HostGrid.module.css";
 

@@ -1,5 +1,5 @@
-import { GRID_GROUPS, type GridGroup, groupLook } from "~/util/gridClass";
-import { toggled } from "~/util/gridText";
+import { GRID_GROUPS, type GridGroup, groupLook } from "~/util/grid/gridClass";
+import { toggled } from "~/util/grid/gridText";
 import classes from "./GridLegend.module.css";
 import { GridSwatch } from "./GridSwatch";
 

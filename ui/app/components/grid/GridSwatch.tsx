@@ -1,4 +1,4 @@
-import { type GridGroup, groupLook } from "~/util/gridClass";
+import { type GridGroup, groupLook } from "~/util/grid/gridClass";
 import classes from "./GridSwatch.module.css";
 
 /** The look of a group's cells, as a small picture beside its word. */

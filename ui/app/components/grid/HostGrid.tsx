@@ -2,10 +2,10 @@
 import { useElementSize, useMergedRef } from "@mantine/hooks";
 import { type KeyboardEvent, type MouseEvent, useEffect, useId, useMemo, useRef, useState } from "react";
 import { useScheme } from "~/hooks/useScheme";
-import { colorsOf } from "~/util/canvasColor";
-import { cellCodes, codesOf, countCodes, GRID_GROUPS, type GridGroup } from "~/util/gridClass";
-import { cellAt, cellOf, type GridLayout, layOut, moved, originOf } from "~/util/gridLayout";
-import { type BatchNames, batchText, binNote, cellText, representative } from "~/util/gridText";
+import { colorsOf } from "~/util/chart/canvasColor";
+import { cellCodes, codesOf, countCodes, GRID_GROUPS, type GridGroup } from "~/util/grid/gridClass";
+import { cellAt, cellOf, type GridLayout, layOut, moved, originOf } from "~/util/grid/gridLayout";
+import { type BatchNames, batchText, binNote, cellText, representative } from "~/util/grid/gridText";
 import { plural } from "~/util/words";
 import { BatchHeads } from "./BatchHeads";
 import { CellTip } from "./CellTip";

@@ -1,6 +1,6 @@
 /** Paints the cells of a grid: each look is drawn once, and its pixels are copied to its cells. */
-import { GRID_GROUPS, type GridMark, groupLook } from "~/util/gridClass";
-import type { GridLayout } from "~/util/gridLayout";
+import { GRID_GROUPS, type GridMark, groupLook } from "~/util/grid/gridClass";
+import type { GridLayout } from "~/util/grid/gridLayout";
 
 /** The variables of the theme that the grid is painted with. */
 export const GRID_COLORS = [

@@ -1,6 +1,6 @@
 import { type Icon, IconArrowBackUp, IconCircle, IconCircleMinus, IconClock, IconPlayerPause } from "@tabler/icons-react";
 import type { GroupMemberState, GroupState } from "~/api/types";
-import { groupStateLabel, groupTone, memberLabel, memberTone } from "~/util/group";
+import { groupStateLabel, groupTone, memberLabel, memberTone } from "~/util/group/group";
 import { Badge } from "../base/Badge";
 
 const groups: Partial<Record<GroupState, Icon>> = {

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { groupCommand } from "~/api/groups";
 import { keys } from "~/api/queries";
 import type { Command, GroupStatus } from "~/api/types";
-import { type GroupCommand, groupCommandText, memberLabel, skippable } from "~/util/group";
+import { type GroupCommand, groupCommandText, memberLabel, skippable } from "~/util/group/group";
 import { sentence } from "~/util/words";
 import { Dialog } from "../base/Dialog";
 import { Callout } from "../Callout";

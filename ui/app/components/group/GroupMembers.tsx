@@ -1,6 +1,6 @@
 import type { Counts, GroupMember, GroupProgress, GroupStatus } from "~/api/types";
-import { failedText, percentOver } from "~/util/rolloutCounts";
-import { durationText } from "~/util/rolloutText";
+import { failedText, percentOver } from "~/util/rollout/rolloutCounts";
+import { durationText } from "~/util/rollout/rolloutText";
 import { plural, sentence } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
 import { type Column, DataTable } from "../base/DataTable";

@@ -11,7 +11,7 @@ import { Ago } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
-import { type ExposureForm, exposureText, formOf, isProven, ruleOf, share, type Use, usesOf } from "~/util/guardRails";
+import { type ExposureForm, exposureText, formOf, isProven, ruleOf, share, type Use, usesOf } from "~/util/guardrail/guardRails";
 
 export function ExposureBudget() {
   const rule = useQuery(exposureQuery);

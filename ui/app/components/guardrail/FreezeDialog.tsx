@@ -8,7 +8,7 @@ import { Dialog } from "~/components/base/Dialog";
 import { useClock } from "~/components/Now";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
-import { type FreezeForm, localField, whyNotFreeze } from "~/util/guardRails";
+import { type FreezeForm, localField, whyNotFreeze } from "~/util/guardrail/guardRails";
 import { minuteWithZone } from "~/util/time";
 
 export function FreezeDialog({ freeze, onClose }: { freeze?: Freeze; onClose: () => void }) {

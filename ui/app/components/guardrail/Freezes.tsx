@@ -14,7 +14,7 @@ import { CopyBlock } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
-import { freezeOrder, freezeState, freezeTime } from "~/util/guardRails";
+import { freezeOrder, freezeState, freezeTime } from "~/util/guardrail/guardRails";
 import { FreezeDialog } from "./FreezeDialog";
 
 const words = { now: "In force", coming: "Planned", over: "Ended" } as const;

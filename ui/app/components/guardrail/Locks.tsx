@@ -8,7 +8,7 @@ import { Ago } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
 import { usePolicyName } from "~/hooks/useAgents";
 import classes from "~/pages/Admin.module.css";
-import { type Lock, locksOf } from "~/util/guardRails";
+import { type Lock, locksOf } from "~/util/guardrail/guardRails";
 
 export function Locks() {
   const rollouts = useQuery(rolloutsQuery);

@@ -4,7 +4,7 @@ import { decide } from "~/api/incidents";
 import { keys } from "~/api/queries";
 import type { Incident } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { type IncidentCommand, incidentCommand, incidentTitle } from "~/util/incident";
+import { type IncidentCommand, incidentCommand, incidentTitle } from "~/util/incident/incident";
 import { plural } from "~/util/words";
 
 interface Props {

@@ -4,7 +4,7 @@ import { Line } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
 import { Prose } from "~/components/Prose";
 import { TextLink } from "~/components/TextLink";
-import { incidentKind, incidentText, incidentTitle } from "~/util/incident";
+import { incidentKind, incidentText, incidentTitle } from "~/util/incident/incident";
 import { closed } from "~/util/words";
 import classes from "./Incident.module.css";
 

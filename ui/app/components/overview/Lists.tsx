@@ -12,7 +12,7 @@ import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { Ago } from "~/components/base/Time";
 import { TextLink } from "~/components/TextLink";
 import { useRolloutNames } from "~/hooks/useRolloutNames";
-import { placeOf, severityTone, severityWord } from "~/util/attention";
+import { placeOf, severityTone, severityWord } from "~/util/overview/attention";
 import { hourMinute } from "~/util/time";
 import { changeText, closed } from "~/util/words";
 import { ProgressBar } from "../base/ProgressBar";

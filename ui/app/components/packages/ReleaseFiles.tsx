@@ -5,7 +5,7 @@ import { type Column, DataTable } from "~/components/base/DataTable";
 import { RowButton } from "~/components/base/RowButton";
 import { CopyIcon } from "~/components/CopyBlock";
 import classes from "~/pages/Admin.module.css";
-import { platformOf, type Release } from "~/util/packages";
+import { platformOf, type Release } from "~/util/packages/packages";
 import { sentence, size } from "~/util/words";
 
 export function ReleaseFiles({ release, keyName, onWithdraw }: { release: Release; keyName: (id: string) => string; onWithdraw: (p: Package) => void }) {

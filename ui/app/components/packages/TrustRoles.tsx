@@ -9,7 +9,7 @@ import { Exact } from "~/components/base/Time";
 import { CopyIcon } from "~/components/CopyBlock";
 import { useClock } from "~/components/Now";
 import classes from "~/pages/Admin.module.css";
-import { type Expiry, expiryOf, onlineExpiryOf, thresholdText } from "~/util/trust";
+import { type Expiry, expiryOf, onlineExpiryOf, thresholdText } from "~/util/packages/trust";
 import { plural } from "~/util/words";
 
 const columns: Column<TrustRole["keys"][number]>[] = [

@@ -11,7 +11,7 @@ import dialog from "~/components/base/Dialog.module.css";
 import { Callout } from "~/components/Callout";
 import { ReasonButton } from "~/components/ReasonButton";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
-import { uploadsOf } from "~/util/packages";
+import { uploadsOf } from "~/util/packages/packages";
 import { plural, size } from "~/util/words";
 import classes from "./Upload.module.css";
 

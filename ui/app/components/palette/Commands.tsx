@@ -2,7 +2,7 @@
 import { IconSearch } from "@tabler/icons-react";
 import { useState } from "react";
 import { useShortcuts } from "~/hooks/useShortcuts";
-import { paletteKeys } from "~/util/shortcuts";
+import { paletteKeys } from "~/util/palette/shortcuts";
 import { Palette } from "./Palette";
 import classes from "./Palette.module.css";
 import { ShortcutsDialog } from "./ShortcutsDialog";

@@ -3,7 +3,7 @@ import { Modal } from "@mantine/core";
 import { IconSearch } from "@tabler/icons-react";
 import { type KeyboardEvent, useEffect, useId, useState } from "react";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
-import { movedTo } from "~/util/palette";
+import { movedTo } from "~/util/palette/palette";
 import { plural } from "~/util/words";
 import classes from "./Palette.module.css";
 import { type PaletteEntry, usePaletteEntries } from "./usePaletteEntries";

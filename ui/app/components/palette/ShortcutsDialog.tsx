@@ -1,7 +1,7 @@
 import { Modal } from "@mantine/core";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { SETUP, WORK } from "~/pages/nav";
-import { shortcutGroups } from "~/util/shortcuts";
+import { shortcutGroups } from "~/util/palette/shortcuts";
 import { isMac } from "./Commands";
 import classes from "./Palette.module.css";
 

@@ -7,8 +7,8 @@ import { type NavigateOptions, useNavigate } from "@tanstack/react-router";
 import { agentsPageQuery } from "~/api/agents";
 import { rolloutsQuery, versionsQuery } from "~/api/queries";
 import { SETUP, WORK } from "~/pages/nav";
-import { hostOf } from "~/util/facts";
-import { type Entry, hostQuery, type Section, sectionsFor } from "~/util/palette";
+import { hostOf } from "~/util/agents/facts";
+import { type Entry, hostQuery, type Section, sectionsFor } from "~/util/palette/palette";
 import { rolloutLook } from "~/util/state";
 import { compareVersions } from "~/util/version";
 

@@ -1,7 +1,7 @@
 /** Fields that the forms of plans are made of. */
 import { Select, TextInput } from "@mantine/core";
 import { type KeyboardEvent, type ReactNode, useId, useRef, useState } from "react";
-import type { Amount } from "~/util/planForm";
+import type { Amount } from "~/util/plan/planForm";
 import classes from "./Plan.module.css";
 
 /** A group of fields with a heading. */

@@ -2,10 +2,10 @@ import { Autocomplete, Checkbox, Textarea, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { packagesQuery } from "~/api/queries";
 import type { GroupPlan } from "~/api/types";
-import { policyText } from "~/util/group";
-import { type GroupForm, membersOf, writeGroupForm, writeMemberVersion } from "~/util/groupForm";
-import { faultOf, versionsFor } from "~/util/planPreview";
-import type { Fault } from "~/util/planYaml";
+import { policyText } from "~/util/group/group";
+import { type GroupForm, membersOf, writeGroupForm, writeMemberVersion } from "~/util/group/groupForm";
+import { faultOf, versionsFor } from "~/util/plan/planPreview";
+import type { Fault } from "~/util/plan/planYaml";
 import { Choices, Part } from "./FormParts";
 import classes from "./Plan.module.css";
 

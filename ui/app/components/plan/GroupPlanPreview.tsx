@@ -1,7 +1,7 @@
 import type { Tried } from "~/api/plans";
-import type { MemberRow } from "~/util/groupForm";
-import { causesOf, willOf, wontOf } from "~/util/planPreview";
-import { durationText } from "~/util/rolloutText";
+import type { MemberRow } from "~/util/group/groupForm";
+import { causesOf, willOf, wontOf } from "~/util/plan/planPreview";
+import { durationText } from "~/util/rollout/rolloutText";
 import { sentence } from "~/util/words";
 import { type Column, DataTable } from "../base/DataTable";
 

@@ -5,7 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { agentTotalQuery, facetsQuery } from "~/api/agents";
 import { messageOf } from "~/api/client";
-import type { Hosts } from "~/util/planForm";
+import type { Hosts } from "~/util/plan/planForm";
 import { plural } from "~/util/words";
 import { KqlInput } from "../KqlInput";
 import { TextLink } from "../TextLink";

@@ -1,9 +1,9 @@
 /** The fields of a plan that may also be changed while its rollout is under way. What an empty field means is its placeholder. */
 import { Checkbox, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
-import { fieldsOf, type PlanForm } from "~/util/planForm";
-import { faultOf } from "~/util/planPreview";
-import type { Fault } from "~/util/planYaml";
+import { fieldsOf, type PlanForm } from "~/util/plan/planForm";
+import { faultOf } from "~/util/plan/planPreview";
+import type { Fault } from "~/util/plan/planYaml";
 import { Part } from "./FormParts";
 import classes from "./Plan.module.css";
 import { WindowsField } from "./WindowsField";

@@ -1,7 +1,7 @@
 /** The page on which a plan is written: a form beside its text, the preview below them, and the buttons always in sight. */
 import { SegmentedControl } from "@mantine/core";
 import { type ReactNode, useRef } from "react";
-import type { Fault } from "~/util/planYaml";
+import type { Fault } from "~/util/plan/planYaml";
 import { Section } from "../base/Page";
 import classes from "./Plan.module.css";
 import { YamlEditor } from "./YamlEditor";

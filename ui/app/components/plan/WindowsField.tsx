@@ -1,6 +1,6 @@
 import { ActionIcon, Button, MultiSelect, TextInput } from "@mantine/core";
 import { IconPlus, IconTrash } from "@tabler/icons-react";
-import type { WindowForm } from "~/util/planForm";
+import type { WindowForm } from "~/util/plan/planForm";
 import classes from "./Plan.module.css";
 
 interface Props {

@@ -9,7 +9,7 @@ import { tags } from "@lezer/highlight";
 import { getNonce } from "get-nonce";
 import { type RefObject, useEffect, useRef } from "react";
 import { flushSync } from "react-dom";
-import type { Fault } from "~/util/planYaml";
+import type { Fault } from "~/util/plan/planYaml";
 import classes from "./YamlEditor.module.css";
 
 interface Props {

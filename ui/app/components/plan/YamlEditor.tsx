@@ -1,6 +1,6 @@
 import type { EditorView } from "@codemirror/view";
 import { lazy, Suspense, useId, useMemo, useRef } from "react";
-import type { Fault } from "~/util/planYaml";
+import type { Fault } from "~/util/plan/planYaml";
 import { sentenceAbout } from "~/util/words";
 import { Loading } from "../base/Page";
 import { Callout } from "../Callout";

@@ -4,7 +4,7 @@ import type { Policy, PolicyComponent } from "~/api/types";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { Facts } from "~/components/base/Page";
 import { TextLink } from "~/components/TextLink";
-import { healthText, runsQuery } from "~/util/component";
+import { healthText, runsQuery } from "~/util/agent/component";
 import { quoted } from "~/util/kql";
 
 /** What the hosts of the policy run of a component that must not run mixed versions. */

@@ -14,7 +14,7 @@ import { ReasonButton } from "~/components/ReasonButton";
 import { TextLink } from "~/components/TextLink";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
-import { bodyOf, formOf, type PolicyForm, type PolicySettings, settingsOf, settingsText, wantedOf } from "~/util/policy";
+import { bodyOf, formOf, type PolicyForm, type PolicySettings, settingsOf, settingsText, wantedOf } from "~/util/policy/policy";
 import { plural } from "~/util/words";
 
 const EXAMPLE = `- name: web

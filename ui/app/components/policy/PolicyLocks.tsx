@@ -4,7 +4,7 @@ import { rolloutsQuery } from "~/api/queries";
 import { RolloutBadge } from "~/components/base/Badge";
 import { Callout } from "~/components/Callout";
 import { TextLink } from "~/components/TextLink";
-import { locksOf } from "~/util/guardRails";
+import { locksOf } from "~/util/guardrail/guardRails";
 
 /** While a rollout holds a policy, no other rollout of its hosts starts. */
 export function PolicyLocks({ policyId }: { policyId: string }) {

@@ -11,8 +11,8 @@ import { When } from "~/components/base/Time";
 import { DiffView } from "~/components/fleet/DiffView";
 import { TextLink } from "~/components/TextLink";
 import classes from "~/pages/Admin.module.css";
-import type { PolicySearch } from "~/util/adminSearch";
-import { type Revision, revisionsOf, revisionText, settingsText } from "~/util/policy";
+import { type Revision, revisionsOf, revisionText, settingsText } from "~/util/policy/policy";
+import type { PolicySearch } from "~/util/settings/adminSearch";
 
 /** The newest revisions; the audit page has older ones. */
 const SHOWN = 100;

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useId, useMemo, useState } from "react";
 import { previewConfigQuery } from "~/api/queries";
 import type { Preview, PreviewTarget } from "~/api/types";
-import { withConfig } from "~/util/preview";
+import { withConfig } from "~/util/rollout/preview";
 import { closed } from "~/util/words";
 import { LoadError, Loading, Section } from "../base/Page";
 import { Callout } from "../Callout";

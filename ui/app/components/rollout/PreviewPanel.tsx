@@ -1,5 +1,5 @@
 import type { Preview } from "~/api/types";
-import { shortHash } from "~/util/preview";
+import { shortHash } from "~/util/rollout/preview";
 import { exactWithZone } from "~/util/time";
 import { Section } from "../base/Page";
 import { CopyIcon } from "../CopyBlock";

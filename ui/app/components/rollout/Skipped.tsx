@@ -3,8 +3,8 @@ import { IconChevronDown, IconChevronRight, IconSearch } from "@tabler/icons-rea
 import { Link } from "@tanstack/react-router";
 import { useId, useMemo, useState } from "react";
 import type { Preview } from "~/api/types";
-import { wontOf } from "~/util/planPreview";
-import { groupSkipped, type SkipGroup } from "~/util/preview";
+import { wontOf } from "~/util/plan/planPreview";
+import { groupSkipped, type SkipGroup } from "~/util/rollout/preview";
 import { plural, sentence } from "~/util/words";
 import { Section } from "../base/Page";
 import classes from "./Preview.module.css";

@@ -8,7 +8,7 @@ import type { AdminKey } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
 import { SecretDialog } from "~/components/base/SecretDialog";
 import { useChange } from "~/hooks/useChange";
-import { ADMIN_LIFETIMES, GRACES } from "~/util/keyState";
+import { ADMIN_LIFETIMES, GRACES } from "~/util/enroll/keyState";
 
 const STALE = [keys.adminKeys, keys.trails];
 

@@ -12,7 +12,7 @@ import { When } from "~/components/base/Time";
 import { Callout } from "~/components/Callout";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
-import { letterText } from "~/util/webhook";
+import { letterText } from "~/util/webhook/webhook";
 import { sentence } from "~/util/words";
 import local from "./Webhook.module.css";
 

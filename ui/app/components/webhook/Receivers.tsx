@@ -16,7 +16,7 @@ import { Callout } from "~/components/Callout";
 import { CopyBlock } from "~/components/CopyBlock";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
-import { eventsText } from "~/util/webhook";
+import { eventsText } from "~/util/webhook/webhook";
 import { sentence } from "~/util/words";
 import { DeleteWebhookDialog } from "./WebhookDialogs";
 

@@ -7,7 +7,7 @@ import { createWebhook, deleteWebhook } from "~/api/webhooks";
 import { Dialog } from "~/components/base/Dialog";
 import { SecretDialog } from "~/components/base/SecretDialog";
 import { useChange } from "~/hooks/useChange";
-import { eventWord, WEBHOOK_EVENTS, whyNotWebhook } from "~/util/webhook";
+import { eventWord, WEBHOOK_EVENTS, whyNotWebhook } from "~/util/webhook/webhook";
 import classes from "./Webhook.module.css";
 
 export function CreateWebhookDialog({ onClose }: { onClose: () => void }) {
