@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -36,7 +37,7 @@ func printActions(w io.Writer, got adminapi.ActionStatusList) {
 	})
 	for _, s := range got.Items {
 		for _, e := range s.LatestErrors {
-			fmt.Fprintf(w, "%s  %s: %s\n", s.ActionId, firstOf(deref(e.Hostname), e.AgentId), e.Error)
+			fmt.Fprintf(w, "%s  %s: %s\n", s.ActionId, cmp.Or(deref(e.Hostname), e.AgentId), e.Error)
 		}
 	}
 }
@@ -50,7 +51,7 @@ var actionHosts = rows[adminapi.ActionHost]{heading: "HOST\tAGENT\tSTATE\tSINCE\
 	if h.Since != nil {
 		since = atTime(*h.Since)
 	}
-	return []any{firstOf(deref(h.Hostname), "-"), h.AgentId, spaced(string(h.State)), since, firstOf(deref(h.Text), deref(h.Reason).Text, "-")}
+	return []any{cmp.Or(deref(h.Hostname), "-"), h.AgentId, spaced(string(h.State)), since, cmp.Or(deref(h.Text), deref(h.Reason).Text, "-")}
 }}
 
 // actionType returns the type to show: to agents a rollback is an UPGRADE too.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ func (a *client) waitForUpload(cmd *cobra.Command, agentID, actionID string, tim
 			case u.Status == adminapi.UploadAwaiting:
 				say("", "the agent is sending "+u.Name)
 			default:
-				return true, fmt.Errorf("the agent has sent no diagnostics (%s): %s", u.Status, firstOf(deref(u.Error), "see its log"))
+				return true, fmt.Errorf("the agent has sent no diagnostics (%s): %s", u.Status, cmp.Or(deref(u.Error), "see its log"))
 			}
 		}
 		return false, err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (a *client) newAgentsFacets() *cobra.Command {
 		table(w, "FIELD\tVALUE\tAGENTS\tQUERY", func(add func(...any)) {
 			for _, f := range got.Facets {
 				for _, v := range f.Values {
-					add(f.Field, firstOf(deref(v.Label), v.Value, "(none)"), v.Count, v.Kuery)
+					add(f.Field, cmp.Or(deref(v.Label), v.Value, "(none)"), v.Count, v.Kuery)
 				}
 				if f.Other > 0 {
 					add(f.Field, "(others)", f.Other, "")

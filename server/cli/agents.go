@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -74,7 +75,7 @@ func printAgent(w io.Writer, g adminapi.Agent) {
 	if g.Shared != nil {
 		about.row("identity", g.Shared.Text)
 		for _, b := range g.Shared.Hosts {
-			about.rowf("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), firstOf(b.MachineID, "unknown"))
+			about.rowf("", "%s runs %s, last seen beside the others %s (machine %s)", b.Hostname, b.Version, ago(&b.Again, time.Now()), cmp.Or(b.MachineID, "unknown"))
 		}
 		about.row("", g.Shared.Next)
 	}
@@ -120,7 +121,7 @@ func printAgent(w io.Writer, g adminapi.Agent) {
 // of the version that it has, and of whether it follows.
 func printVerdicts(w io.Writer, p adminapi.UpgradePreview, runs, does string) {
 	tableOf(w, fmt.Sprintf("HOST\t%s\t%s\tREMARK", runs, does), p.Items, func(i adminapi.UpgradePreviewItem) []any {
-		return []any{i.Hostname, firstOf(i.Version, "none"), yesNo(i.Will), deref(i.Reason)}
+		return []any{i.Hostname, cmp.Or(i.Version, "none"), yesNo(i.Will), deref(i.Reason)}
 	})
 }
 
@@ -148,7 +149,7 @@ func printCauses(w io.Writer, causes []adminapi.PreviewCause, does string) {
 		if c.Count > len(c.Sample) {
 			hosts += ", …"
 		}
-		return []any{c.Count, yesNo(c.Will), c.Text, firstOf(includes[c.Choice], "-"), hosts}
+		return []any{c.Count, yesNo(c.Will), c.Text, cmp.Or(includes[c.Choice], "-"), hosts}
 	})
 }
 

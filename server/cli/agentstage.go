@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,7 +117,7 @@ func (a *client) waitForAction(cmd *cobra.Command, id, done string, timeout time
 			return false, nil
 		}
 		for _, e := range s.LatestErrors {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", firstOf(deref(e.Hostname), e.AgentId), e.Error)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmp.Or(deref(e.Hostname), e.AgentId), e.Error)
 		}
 		if s.NbAgentsAck < s.NbAgentsActioned {
 			return true, fmt.Errorf("%d of %s not %s: the action is %s", s.NbAgentsActioned-s.NbAgentsAck, counted(s.NbAgentsActioned, "agent"), done, s.Status)

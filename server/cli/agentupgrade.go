@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func upgradeReason(d *adminapi.UpgradeDetails) string {
 	if d == nil || d.Metadata == nil {
 		return ""
 	}
-	return firstOf(deref(d.Metadata.Reason), deref(d.Metadata.ErrorMsg), deref(d.Metadata.RetryErrorMsg))
+	return cmp.Or(deref(d.Metadata.Reason), deref(d.Metadata.ErrorMsg), deref(d.Metadata.RetryErrorMsg))
 }
 
 // describeRollback says which version a rollback would restore, or why none is possible.

@@ -3,8 +3,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,7 +116,7 @@ const moreFormats = "output"
 // outputs gives a subcommand more formats of output.
 func outputs(cmd *cobra.Command, formats ...string) {
 	cmd.Annotations = map[string]string{moreFormats: strings.Join(formats, " ")}
-	cmd.Long = firstOf(cmd.Long, cmd.Short+".") + "\n\nBesides human and json, --output may be " + orWords(formats) + "."
+	cmd.Long = cmp.Or(cmd.Long, cmd.Short+".") + "\n\nBesides human and json, --output may be " + orWords(formats) + "."
 }
 
 // orWords lists words as in: a, b or c.
@@ -184,9 +184,7 @@ func (a *client) newPackage() *cobra.Command {
 // show prints v as JSON with -o json, and calls human otherwise.
 func (a *client) show(w io.Writer, v any, human func(io.Writer)) error {
 	if a.output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return packagecmd.WriteJSON(w, v)
 	}
 	human(w)
 	return nil

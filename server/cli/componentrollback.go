@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -221,7 +222,7 @@ func addRollbacks(all *adminapi.RollbackPreview, p adminapi.UpgradePreview) {
 func printComponentRollback(w io.Writer, name string, p adminapi.RollbackPreview) {
 	fmt.Fprintf(w, "Component %s would be rolled back on %s, and not on %d.\n", name, counted(p.Will, "agent"), p.Wont)
 	tableOf(w, "HOST\tHAS\tROLLBACK TO\tREMARK", p.Items, func(i adminapi.RollbackPreviewItem) []any {
-		return []any{i.Hostname, firstOf(i.Version, "none"), firstOf(deref(i.To), "-"), deref(i.Reason)}
+		return []any{i.Hostname, cmp.Or(i.Version, "none"), cmp.Or(deref(i.To), "-"), deref(i.Reason)}
 	})
 	printCauses(w, deref(p.Causes), "ROLLBACK")
 }

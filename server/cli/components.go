@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (a *client) newComponentsList() *cobra.Command {
 func printComponents(w io.Writer, got adminapi.ComponentList) {
 	tableOf(w, "COMPONENT\tRUNTIME\tAGENTS\tHEALTHY\tUPGRADING\tFAILED\tVERSIONS", got.Items, func(c adminapi.ComponentSummary) []any {
 		versions := each(c.Versions, func(v adminapi.ComponentVersion) string {
-			return fmt.Sprintf("%s (%d)", firstOf(v.Version, "none"), v.Agents)
+			return fmt.Sprintf("%s (%d)", cmp.Or(v.Version, "none"), v.Agents)
 		})
 		return []any{c.Name, strings.Join(c.Runtimes, ", "), c.Agents, c.Healthy, c.Upgrading, c.Failed, strings.Join(versions, ", ")}
 	})
@@ -72,7 +73,7 @@ func (a *client) listComponent(cmd *cobra.Command, name, kuery string) error {
 	}
 	return a.show(cmd.OutOrStdout(), map[string]any{"items": all}, func(w io.Writer) {
 		tableOf(w, "ID\tHOST\tVERSION\tHEALTH\tUPGRADE\tMESSAGE", all, func(c componentOnAgent) []any {
-			return []any{c.AgentID, c.Hostname, firstOf(deref(c.Version), "none"), c.Status, componentUpgrade(c.Component), c.Message}
+			return []any{c.AgentID, c.Hostname, cmp.Or(deref(c.Version), "none"), c.Status, componentUpgrade(c.Component), c.Message}
 		})
 		if total > len(all) {
 			fmt.Fprintf(w, "… and %d more\n", total-len(all))
@@ -184,7 +185,7 @@ func componentOutcome(g adminapi.Agent, name, to string) (phase string, over, go
 		return name + " is not reported", true, false
 	}
 	c := g.Components[i]
-	phase = name + " " + firstOf(componentUpgrade(c), "is "+firstOf(deref(c.Version), "not installed"))
+	phase = name + " " + cmp.Or(componentUpgrade(c), "is "+cmp.Or(deref(c.Version), "not installed"))
 	switch {
 	case c.UpgradeStatus == nil:
 		return phase, true, deref(c.Version) == to

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -76,7 +77,7 @@ func (a *client) readEvents(cmd *cobra.Command, last *string) error {
 	}
 	defer resp.Body.Close()
 	id, err := copyEvents(cmd.OutOrStdout(), resp.Body)
-	*last = firstOf(id, *last)
+	*last = cmp.Or(id, *last)
 	if err != nil && !errors.Is(err, errReset) && !errors.As(err, new(errOutput)) && !errors.Is(err, bufio.ErrTooLong) {
 		return nil // the connection was cut
 	}

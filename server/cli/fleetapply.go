@@ -185,14 +185,12 @@ func (w *application) check(objects []*declaration, labels map[string]string) er
 
 // lacking returns one of the labels that an object does not have.
 func lacking(body json.RawMessage, labels map[string]string) string {
-	var f struct {
-		Metadata spec.Metadata `json:"metadata"`
-	}
-	if json.Unmarshal(body, &f) != nil {
+	m, err := metadataOf(body)
+	if err != nil {
 		return ""
 	}
 	for key, value := range labels {
-		if f.Metadata.Labels[key] != value {
+		if m.Labels[key] != value {
 			return key + "=" + value
 		}
 	}
@@ -258,13 +256,11 @@ func (w *application) write(objects []*declaration) error {
 		}
 		w.results = append(w.results, got)
 		w.print(got)
-		var f spec.Fleet
-		if err := json.Unmarshal(got.body, &struct {
-			Metadata *spec.Metadata `json:"metadata"`
-		}{&f.Metadata}); err != nil {
+		m, err := metadataOf(got.body)
+		if err != nil {
 			return err
 		}
-		w.written = append(w.written, awaitedFleet{d.name, f.Metadata.Generation})
+		w.written = append(w.written, awaitedFleet{d.name, m.Generation})
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -183,7 +184,7 @@ func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 	case d.HashBefore == d.HashAfter:
 		fmt.Fprintf(w, "\nfleet/%s: hash %s stays\n", name, shortHash(d.HashAfter))
 	default:
-		fmt.Fprintf(w, "\nfleet/%s: hash %s → %s\n", name, shortHash(firstOf(d.HashBefore, "none")), shortHash(d.HashAfter))
+		fmt.Fprintf(w, "\nfleet/%s: hash %s → %s\n", name, shortHash(cmp.Or(d.HashBefore, "none")), shortHash(d.HashAfter))
 	}
 	what := "no rollout starts"
 	if d.StartsRollout {
@@ -197,7 +198,7 @@ func printFleetDiff(w io.Writer, name string, d fleetDiff) error {
 		tableOf(w, "PART\tVERSION\tAGENTS\tBATCHES\tLEFT OUT\tTAKES ABOUT\tREMARK", d.Previews, func(p adminapi.FleetPreview) []any {
 			remark := planField.ReplaceAllString(p.Error, "")
 			set(remark == "" && p.Forced, &remark, "goes down")
-			return []any{p.Part, firstOf(p.Version, "-"), p.Targets, p.Batches, p.Skipped, firstOf(p.DurationText, "-"), remark}
+			return []any{p.Part, cmp.Or(p.Version, "-"), p.Targets, p.Batches, p.Skipped, cmp.Or(p.DurationText, "-"), remark}
 		})
 		for _, p := range d.Previews {
 			if why := p.LeftOut; why != "" {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -196,7 +197,7 @@ func printField(w io.Writer, f explained) {
 		fmt.Fprintf(w, "\nFIELD:    %s <%s>%s\n", f.Path, f.Type, requiredWord(f))
 	}
 	fmt.Fprint(w, "\nDESCRIPTION:\n")
-	printWrapped(w, "    ", firstOf(f.Description, "none"))
+	printWrapped(w, "    ", cmp.Or(f.Description, "none"))
 	if len(f.Enum) > 0 {
 		printWrapped(w, "    ", "One of "+strings.Join(f.Enum, ", ")+".")
 	}

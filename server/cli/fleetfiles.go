@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -195,7 +196,7 @@ func (d *declaration) identify() (err error) {
 	case d.apiVersion == "" && kind == "":
 		return d.errorAt(d.node, "apiVersion and kind are missing, want %s and %s", spec.APIVersion, spec.Kind)
 	case group != spec.Group || kind != spec.Kind:
-		return d.errorAt(d.node, "the object is of kind %s of %s, want %s of %s", firstOf(kind, "\"\""), firstOf(d.apiVersion, "\"\""), spec.Kind, spec.APIVersion)
+		return d.errorAt(d.node, "the object is of kind %s of %s, want %s of %s", cmp.Or(kind, "\"\""), cmp.Or(d.apiVersion, "\"\""), spec.Kind, spec.APIVersion)
 	case d.name == "":
 		return d.errorAt(d.node, "metadata.name is missing")
 	}

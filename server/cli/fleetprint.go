@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -21,7 +22,7 @@ func fleetTable(w io.Writer, objects []spec.Fleet, wide bool, now time.Time) {
 			f := &objects[i]
 			row := []any{f.Metadata.Name, readyWord(f), f.Status.Agents, versionsText(f), shortHash(f.Status.RequestedRolloutHash), rolloutText(f), strings.TrimSuffix(ago(f.Metadata.CreationTimestamp, now), " ago")}
 			if wide {
-				row = append(row, shortHash(f.Status.LastCompletedRolloutHash), f.Metadata.Generation, firstOf(deref(f.Status.Rollout).Waiting, "-"), firstOf(conditionOf(f, spec.Ready).Message, "-"))
+				row = append(row, shortHash(f.Status.LastCompletedRolloutHash), f.Metadata.Generation, cmp.Or(deref(f.Status.Rollout).Waiting, "-"), cmp.Or(conditionOf(f, spec.Ready).Message, "-"))
 			}
 			add(row...)
 		}
@@ -56,7 +57,7 @@ func versionsText(f *spec.Fleet) string {
 			words = append(words, fmt.Sprintf("%s %s %d/%d", p.Name(), p.Version, running[p.Version], f.Status.Agents))
 			continue
 		}
-		words = append(words, fmt.Sprintf("%s %s", p.Name(), firstOf(countsText(running), "of manifest "+p.UpgradeManifest.ID)))
+		words = append(words, fmt.Sprintf("%s %s", p.Name(), cmp.Or(countsText(running), "of manifest "+p.UpgradeManifest.ID)))
 	}
 	return strings.Join(words, ", ")
 }
@@ -65,7 +66,7 @@ func versionsText(f *spec.Fleet) string {
 func countsText(running map[string]int) string {
 	var words []string
 	for _, v := range slices.Sorted(maps.Keys(running)) {
-		words = append(words, fmt.Sprintf("%s ×%d", firstOf(v, "none"), running[v]))
+		words = append(words, fmt.Sprintf("%s ×%d", cmp.Or(v, "none"), running[v]))
 	}
 	return strings.Join(words, " ")
 }
@@ -75,7 +76,7 @@ func shortHash(hash string) string {
 	if len(hash) > 12 {
 		hash = hash[:12]
 	}
-	return firstOf(hash, "-")
+	return cmp.Or(hash, "-")
 }
 
 func rolloutText(f *spec.Fleet) string {
@@ -83,7 +84,7 @@ func rolloutText(f *spec.Fleet) string {
 	if r == nil {
 		return "-"
 	}
-	text := fmt.Sprintf("%s %s %s", firstOf(r.Component, spec.AgentPart), r.Version, r.State)
+	text := fmt.Sprintf("%s %s %s", cmp.Or(r.Component, spec.AgentPart), r.Version, r.State)
 	if conditionOf(f, spec.Promoting).Reason == "NextWaits" {
 		text += "; a change waits for its end"
 	}
@@ -100,22 +101,22 @@ func printFleet(w io.Writer, f *spec.Fleet, now time.Time) {
 		if p.UpgradeManifest != nil {
 			wants = fmt.Sprintf("manifest %s of profile %s", p.UpgradeManifest.ID, p.UpgradeManifest.Profile)
 		}
-		about.rowf(p.Name(), "wants %s; runs %s", wants, firstOf(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
+		about.rowf(p.Name(), "wants %s; runs %s", wants, cmp.Or(countsText(f.Status.Versions[p.Name()]), "nothing yet"))
 	}
 	about.rowf("generation", "%d, created %s", f.Metadata.Generation, ago(f.Metadata.CreationTimestamp, now))
 	if f.Status.ObservedGeneration != f.Metadata.Generation {
 		about.rowf("", "the server has not observed it yet; what follows is about generation %d", f.Status.ObservedGeneration)
 	}
-	about.row("hash", firstOf(f.Status.RequestedRolloutHash, "none yet"))
+	about.row("hash", cmp.Or(f.Status.RequestedRolloutHash, "none yet"))
 	if done := f.Status.LastCompletedRolloutHash; done != f.Status.RequestedRolloutHash {
-		about.row("completed", firstOf(done, "none yet"))
+		about.row("completed", cmp.Or(done, "none yet"))
 	}
 	if r := f.Status.Rollout; r != nil {
 		about.rowf("rollout", "%s: see `muster rollouts status %s`", rolloutText(f), r.ID)
 		about.option("", r.Waiting)
 	}
 	if s := f.Status.Suspended; s != nil {
-		about.rowf("suspended", "by %s at %s: %s", s.By, atTime(s.At), firstOf(s.Why, "no reason given"))
+		about.rowf("suspended", "by %s at %s: %s", s.By, atTime(s.At), cmp.Or(s.Why, "no reason given"))
 		about.rowf("", "resume it with `muster fleets resume %s`", f.Metadata.Name)
 	}
 	if len(f.Status.Conditions) > 0 {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -79,6 +80,15 @@ func object(body json.RawMessage) (f spec.Fleet, err error) {
 	return f, nil
 }
 
+// metadataOf decodes the metadata of an object of any version.
+func metadataOf(body json.RawMessage) (spec.Metadata, error) {
+	var f struct {
+		Metadata spec.Metadata `json:"metadata"`
+	}
+	err := json.Unmarshal(body, &f)
+	return f.Metadata, err
+}
+
 func (a *client) fleet(ctx context.Context, name string) (spec.Fleet, json.RawMessage, error) {
 	got, err := a.fleetCall(ctx, adminapi.GetFleet.Call, nil, nil, name)
 	if err != nil {
@@ -136,15 +146,11 @@ func (a *client) showObjects(w io.Writer, objects []json.RawMessage, one bool, h
 		return writeObjects(w, objects)
 	case "name":
 		for _, o := range objects {
-			var f struct {
-				Metadata struct {
-					Name string `json:"name"`
-				} `json:"metadata"`
-			}
-			if err := json.Unmarshal(o, &f); err != nil {
+			m, err := metadataOf(o)
+			if err != nil {
 				return err
 			}
-			fmt.Fprintln(w, "fleet/"+f.Metadata.Name)
+			fmt.Fprintln(w, "fleet/"+m.Name)
 		}
 		return nil
 	}
@@ -355,7 +361,7 @@ read from the audit trail, so it remains when the object is deleted.`,
 			generation := "-"
 			set(c.Generation != 0, &generation, fmt.Sprint(c.Generation))
 			rollouts := each(c.Rollouts, func(r adminapi.FleetRolloutRef) string { return r.ID + " " + string(r.State) })
-			return []any{atTime(c.At), c.By, c.Action, generation, shortHash(c.Hash), firstOf(strings.Join(c.Changed, " "), "-"), firstOf(strings.Join(rollouts, ", "), "-"), c.Why}
+			return []any{atTime(c.At), c.By, c.Action, generation, shortHash(c.Hash), cmp.Or(strings.Join(c.Changed, " "), "-"), cmp.Or(strings.Join(rollouts, ", "), "-"), c.Why}
 		})
 		if got.Total > len(got.Items) {
 			fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,7 +87,7 @@ func (c condition) metBy(f *spec.Fleet, generation int64) (met, stuck bool, stat
 	if s := f.Status.Suspended; s != nil {
 		state += fmt.Sprintf("; suspended by %s, resume it with `muster fleets resume %s`", s.By, f.Metadata.Name)
 	} else if stalled.Status == spec.True && c.of != spec.Stalled && stalled.Message != got.Message {
-		state += fmt.Sprintf("; stalled: %s", trimPeriod(firstOf(stalled.Message, stalled.Reason)))
+		state += fmt.Sprintf("; stalled: %s", trimPeriod(cmp.Or(stalled.Message, stalled.Reason)))
 	}
 	return met, stuck, state
 }
@@ -163,7 +164,7 @@ func (a *client) awaitFleets(cmd *cobra.Command, objects []awaitedFleet, c condi
 				return true, err
 			}
 			if ctx.Err() != nil && !met {
-				state = firstOf(last[o.name], "the server has not answered")
+				state = cmp.Or(last[o.name], "the server has not answered")
 			}
 			last[o.name] = state
 			say(o.name, state)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -182,7 +183,7 @@ func printGroup(w io.Writer, g adminapi.GroupStatus, now time.Time) {
 			if p.Counts != nil {
 				done, bad = fmt.Sprintf("%d/%d", p.Counts.Succeeded, p.Counts.Total), fmt.Sprint(failures(*p.Counts))
 			}
-			add(p.Name, p.Version, spaced(string(p.State)), done, bad, firstOf(m.RolloutID, "-"), memberRemark(p, m))
+			add(p.Name, p.Version, spaced(string(p.State)), done, bad, cmp.Or(m.RolloutID, "-"), memberRemark(p, m))
 		}
 	})
 	if next := nextGroupStep(g); next != "" {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ func (a *client) newIncidentsList() *cobra.Command {
 	list := listing(a, cmd, adminapi.ListIncidents, query{"state": "--state"}, 100, "incidents", rows[adminapi.Incident]{
 		heading: "ID\tSEVERITY\tSTATE\tHOST\tOPENED\tTIMES\tWHAT", empty: "none",
 		row: func(i adminapi.Incident, now time.Time) []any {
-			return []any{i.ID, i.Severity, i.State, firstOf(i.Hostname, i.AgentID, "-"), ago(&i.OpenedAt, now), i.Count, i.Title}
+			return []any{i.ID, i.Severity, i.State, cmp.Or(i.Hostname, i.AgentID, "-"), ago(&i.OpenedAt, now), i.Count, i.Title}
 		},
 		below: func(w io.Writer, items []adminapi.Incident) {
 			for _, i := range items {
@@ -107,7 +108,7 @@ resolves an incident within a minute once its cause is gone.`,
 func printResolved(w io.Writer, got adminapi.ResolvedIncidents) {
 	for _, i := range got.Item.Incidents {
 		if i.Result == adminapi.ResolveDone {
-			fmt.Fprintf(w, "resolved: %s\n", firstOf(deref(i.Title), i.Id))
+			fmt.Fprintf(w, "resolved: %s\n", cmp.Or(deref(i.Title), i.Id))
 		} else {
 			fmt.Fprintf(w, "%s: %s\n", i.Id, deref(i.Text))
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +32,7 @@ folder, readable by you alone. The command prompts for the key, or reads it from
 	path := ""
 	return running(a, cmd, func(cmd *cobra.Command, _ []string) (s adminapi.Session, err error) {
 		t = a.server
-		t.URL, t.CAPin = firstOf(t.URL, os.Getenv("MUSTER_URL")), firstOf(t.CAPin, os.Getenv("MUSTER_CA_PIN"))
+		t.URL, t.CAPin = cmp.Or(t.URL, os.Getenv("MUSTER_URL")), cmp.Or(t.CAPin, os.Getenv("MUSTER_CA_PIN"))
 		if t.URL == "" {
 			return s, &usageError{errors.New("--url is missing: pass the address that `muster server` printed")}
 		}

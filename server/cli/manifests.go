@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -38,7 +39,7 @@ that upgrades of its configuration names. Plans name it by profile and upgrade_i
 var manifestRows = rows[adminapi.UpgradeManifest]{
 	heading: "PROFILE\tID\tVERSION\tMIGRATION\tDESCRIPTION", empty: "no upgrade manifests: `muster manifests example` prints one, and says where it belongs",
 	row: func(m adminapi.UpgradeManifest, _ time.Time) []any {
-		return []any{m.Profile, m.ID, firstOf(m.Version, "-"), migrationWords(m.Migration), m.Description}
+		return []any{m.Profile, m.ID, cmp.Or(m.Version, "-"), migrationWords(m.Migration), m.Description}
 	},
 }
 
@@ -47,11 +48,11 @@ func printManifest(w io.Writer, got adminapi.UpgradeManifestItem) {
 	fmt.Fprintf(w, "%s %s  %s\n", m.Profile, m.ID, m.Description)
 	about := details{w, 10}
 	about.row("version", m.Version)
-	about.row("from", firstOf(m.Source, "any"))
+	about.row("from", cmp.Or(m.Source, "any"))
 	about.row("migration", migrationWords(m.Migration))
 	about.row("hash", m.ContentHash)
 	for _, art := range m.Artifacts {
-		about.rowf("artifact", "%s/%s %s %s", firstOf(art.OS, "any"), firstOf(art.Arch, "any"), art.Checksum, art.URL)
+		about.rowf("artifact", "%s/%s %s %s", cmp.Or(art.OS, "any"), cmp.Or(art.Arch, "any"), art.Checksum, art.URL)
 	}
 	about.option("component", m.Component)
 	for _, f := range m.ConfigFiles {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -12,12 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
-	"github.com/muster-fleet/muster/packaging/terminal"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agents/artifact"
 	"github.com/muster-fleet/muster/server/api/adminapi"
@@ -36,8 +34,8 @@ func (a *client) newPackageList() *cobra.Command {
 				inTargets = yesNo(*p.Signed)
 			}
 			return []any{
-				p.Version, firstOf(deref(p.Component), "-"), firstOf(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
-				firstOf(p.KeyId, "-"), inTargets, atTime(p.PushedAt),
+				p.Version, cmp.Or(deref(p.Component), "-"), cmp.Or(deref(p.Runtime), "-"), platform, packagecmd.SizeText(p.Size), p.Hash[:min(12, len(p.Hash))],
+				cmp.Or(p.KeyId, "-"), inTargets, atTime(p.PushedAt),
 			}
 		})
 		for _, p := range got.Items {
@@ -206,39 +204,15 @@ func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, err
 		return got.Item, err
 	}
 	name := filepath.Base(archive)
-	body := io.Reader(f)
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		body = &progress{r: f, total: fi.Size(), out: terminal.Raw(cmd.ErrOrStderr()), name: terminal.EscapeLine(name)}
-	}
-	resp, err := a.open(cmd.Context(), request{call: adminapi.PushPackage.Call, path: []string{name}, header: header, body: body, size: fi.Size()})
+	progress := packagecmd.NewProgress(cmd.ErrOrStderr(), name, fi.Size())
+	defer progress.Done()
+	resp, err := a.open(cmd.Context(), request{call: adminapi.PushPackage.Call, path: []string{name}, header: header, body: progress.Reader(f), size: fi.Size()})
 	if err != nil {
 		return got.Item, err
 	}
 	defer resp.Body.Close()
 	err = json.NewDecoder(resp.Body).Decode(&got)
 	return got.Item, err
-}
-
-// progress prints the percentage of an upload that has been read, once a second.
-type progress struct {
-	r           io.Reader
-	total, done int64
-	out         io.Writer
-	name        string
-	last        time.Time
-}
-
-func (p *progress) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
-	p.done += int64(n)
-	if now := time.Now(); now.Sub(p.last) > time.Second {
-		p.last = now
-		fmt.Fprintf(p.out, "\r%s  %d %%", p.name, p.done*100/max(p.total, 1))
-	}
-	if err != nil && !p.last.IsZero() {
-		fmt.Fprintf(p.out, "\r%s\r", strings.Repeat(" ", len(p.name)+8))
-	}
-	return n, err
 }
 
 func (a *client) newPackageTrust() *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -87,11 +88,11 @@ func windowOf(w adminapi.Window) string {
 	if days := w.Days; len(days) > 0 {
 		text = strings.Join(days, ",") + " " + text
 	}
-	return text + " " + firstOf(w.Zone, "UTC")
+	return text + " " + cmp.Or(w.Zone, "UTC")
 }
 
 func inWindows(list []adminapi.Window) string {
-	return firstOf(strings.Join(each(list, windowOf), " and "), "at any time")
+	return cmp.Or(strings.Join(each(list, windowOf), " and "), "at any time")
 }
 
 // windowsAlways is the value of --upgrade-window that removes the windows.

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -44,9 +44,7 @@ func (r remote) Show(ctx context.Context, w io.Writer, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(state)
+		return packagecmd.WriteJSON(w, state)
 	}
 	showTrust(w, state)
 	return nil
@@ -72,7 +70,7 @@ func showTrust(w io.Writer, s adminapi.Trust) {
 		}
 	}
 	if s.Targets != nil {
-		fmt.Fprintf(w, "  %d archives, floor %s\n", s.TargetCount, firstOf(deref(s.Floor), "none"))
+		fmt.Fprintf(w, "  %d archives, floor %s\n", s.TargetCount, cmp.Or(deref(s.Floor), "none"))
 	}
 	if s.Timestamp != nil {
 		fmt.Fprintf(w, "timestamp.json  expires %s\n", atTime(s.Timestamp.Expires))

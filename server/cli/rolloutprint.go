@@ -17,7 +17,7 @@ import (
 func targetVersion(r adminapi.Rollout) string {
 	version := r.Plan.Version
 	if r.RollbackOf != "" {
-		version = firstOf(version, "their last healthy versions")
+		version = cmp.Or(version, "their last healthy versions")
 	}
 	return strings.TrimSpace(r.Plan.Component + " " + version)
 }
@@ -120,7 +120,7 @@ func printRollout(w io.Writer, r adminapi.Rollout, now time.Time, maxBatches int
 	if r.Fleet != "" {
 		about.row("fleet", r.Fleet+", which declares it")
 	}
-	about.row("version", firstOf(targetVersion(r), "-"))
+	about.row("version", cmp.Or(targetVersion(r), "-"))
 	about.row("strategy", spaced(string(r.Plan.Strategy.Kind)))
 	if defaults := r.Plan.ServerDefaults; len(defaults) > 0 {
 		about.rowf("defaults", "%s: as the server's configuration says", strings.Join(defaults, ", "))
@@ -399,7 +399,7 @@ func printSites(w io.Writer, sites []adminapi.SiteBytes) {
 	}
 	fmt.Fprintln(w)
 	tableOf(w, "SITE\tAGENTS\tTO DOWNLOAD", sites, func(s adminapi.SiteBytes) []any {
-		return []any{firstOf(s.Site, "-"), s.Agents, fmt.Sprintf("%.1f MB", float64(s.Bytes)/1e6)}
+		return []any{cmp.Or(s.Site, "-"), s.Agents, fmt.Sprintf("%.1f MB", float64(s.Bytes)/1e6)}
 	})
 }
 
@@ -435,10 +435,10 @@ func printAgents(w io.Writer, p adminapi.RolloutPreview, maxAgents int) {
 			if !t.Online {
 				remark = "offline"
 			}
-			add(t.Hostname, t.AgentID, t.Batch+1, firstOf(t.From, "none"), t.To, remark)
+			add(t.Hostname, t.AgentID, t.Batch+1, cmp.Or(t.From, "none"), t.To, remark)
 		}
 		for _, s := range p.Skipped[:min(maxAgents, len(p.Skipped))] {
-			add(s.Hostname, s.AgentID, "-", firstOf(s.Version, "none"), "-", s.Text)
+			add(s.Hostname, s.AgentID, "-", cmp.Or(s.Version, "none"), "-", s.Text)
 		}
 	})
 }

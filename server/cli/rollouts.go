@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -166,7 +167,7 @@ func (a *client) newRolloutsList() *cobra.Command {
 		empty:   "no rollouts: create one with `muster rollouts create`",
 		heading: "ID\tNAME\tFLEET\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED",
 		row: func(r adminapi.Rollout, now time.Time) []any {
-			return []any{r.ID, r.Plan.Name, firstOf(r.Fleet, "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r.StartedAt, now)}
+			return []any{r.ID, r.Plan.Name, cmp.Or(r.Fleet, "-"), targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r.StartedAt, now)}
 		},
 	})
 }
@@ -209,7 +210,7 @@ func (a *client) newRolloutsTargets() *cobra.Command {
 }
 
 var targets = rows[adminapi.Target]{heading: "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", row: func(t adminapi.Target, _ time.Time) []any {
-	return []any{t.Hostname, t.AgentID, t.Batch + 1, t.State, firstOf(string(t.Reached), t.Phase, "-"), t.From, t.To, t.Attempts, firstOf(t.Error, spaced(string(t.Code)), "-")}
+	return []any{t.Hostname, t.AgentID, t.Batch + 1, t.State, cmp.Or(string(t.Reached), t.Phase, "-"), t.From, t.To, t.Attempts, cmp.Or(t.Error, spaced(string(t.Code)), "-")}
 }}
 
 // spaced returns a code such as rolled_back with spaces.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -24,7 +25,7 @@ func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s run %s, %s. List them with `muster rollouts targets %s --state %s`%s. %s",
 			nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r), describeFailures(r.Counts), r.ID, failedStates(r.Counts), again, trimPeriod(rollbackAdvice(r)))
 	case fleet.RolloutRolledBack:
-		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), firstOf(r.RolledBackBy, "another"))
+		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), cmp.Or(r.RolledBackBy, "another"))
 	case fleet.RolloutCancelled:
 		return exitCancelled, fmt.Sprintf("rollout %s was cancelled: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
 	case fleet.RolloutDraft:
@@ -63,7 +64,7 @@ func failedStates(c adminapi.Counts) string {
 
 func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	stop, paused := deref(r.Stop), "rollout "+nameAndID(r)+" is paused"
-	why := trimPeriod(firstOf(stop.Text, "an operator paused it")) + "."
+	why := trimPeriod(cmp.Or(stop.Text, "an operator paused it")) + "."
 	switch {
 	case stop.Kind == fleet.StopRollback:
 		return 0, "" // it ends when its rollback does

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,7 @@ func (a *client) checkConfig(out io.Writer, config app.Config) error {
 		return err
 	}
 	return a.show(out, map[string]string{"version": a.version, "config": config.File}, func(w io.Writer) {
-		fmt.Fprintf(w, "Version %s accepts the configuration %s.\n", a.version, firstOf(config.File, "without a file"))
+		fmt.Fprintf(w, "Version %s accepts the configuration %s.\n", a.version, cmp.Or(config.File, "without a file"))
 	})
 }
 
@@ -408,7 +409,7 @@ names the store. ` + "`muster admin-keys`" + ` manages admin keys over the netwo
 		defer done()
 		out.File, err = keepSecret(cmd.OutOrStdout(), "admin-key", func() (string, **string, error) {
 			// Two usable keys do not share a name.
-			k, err := c.CreateAdminKey(cmd.Context(), firstOf(*name, "made on the server at "+time.Now().Format(time.DateTime)))
+			k, err := c.CreateAdminKey(cmd.Context(), cmp.Or(*name, "made on the server at "+time.Now().Format(time.DateTime)))
 			out.ID, out.Name, out.Key = k.ID, k.Name, &k.APIKey
 			return "key " + k.ID, &out.Key, err
 		})

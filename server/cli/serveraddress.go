@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -85,27 +86,19 @@ func (t serverAddress) resolve() (_ serverAddress, err error) {
 			return t, fmt.Errorf("%w: log in again with `muster login`", err)
 		}
 	}
-	fill := func(v *string, env, file string) {
-		if *v == "" {
-			*v = os.Getenv(env)
-		}
-		if *v == "" {
-			*v = file
-		}
-	}
-	if other := firstOf(t.URL, os.Getenv("MUSTER_URL")); other != "" && strings.TrimRight(other, "/") != strings.TrimRight(saved.URL, "/") {
+	if other := cmp.Or(t.URL, os.Getenv("MUSTER_URL")); other != "" && strings.TrimRight(other, "/") != strings.TrimRight(saved.URL, "/") {
 		saved = serverAddress{} // the saved key is for another server
 	}
-	fill(&t.URL, "MUSTER_URL", saved.URL)
-	fill(&t.APIKey, "MUSTER_API_KEY", saved.APIKey)
-	fill(&t.CAPin, "MUSTER_CA_PIN", saved.CAPin)
+	t.URL = cmp.Or(t.URL, os.Getenv("MUSTER_URL"), saved.URL)
+	t.APIKey = cmp.Or(t.APIKey, os.Getenv("MUSTER_API_KEY"), saved.APIKey)
+	t.CAPin = cmp.Or(t.CAPin, os.Getenv("MUSTER_CA_PIN"), saved.CAPin)
 	if t.URL == "" || t.APIKey == "" {
 		return t, errors.New("not logged in: run `muster login --url https://host:8221 --ca-pin sha256:…`, with the values `muster server` printed")
 	}
 	return t, nil
 }
 
-// errTarget is an error of what names the server, which no answer will mend.
+// errServer is an error of what names the server, which no answer will mend.
 type errServer struct{ error }
 
 func (e errServer) Unwrap() error { return e.error }
@@ -114,15 +107,6 @@ func unusable(err *error) {
 	if *err != nil {
 		*err = errServer{*err}
 	}
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // requestTimeout bounds a JSON request. Uploads and streams end only with Ctrl-C.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ run with.`, selfupgrade.KeptBackups),
 		return upgradeBackups(cmd.Context(), config)
 	}, func(w io.Writer, list []selfupgrade.Backup) {
 		tableOf(w, "FROM\tTO\tMADE\tSIZE\tFILE OR INDICES\tPROBLEM", list, func(b selfupgrade.Backup) []any {
-			return []any{firstOf(b.From, "-"), firstOf(b.To, "-"), atTime(b.CreatedAt), packagecmd.SizeText(b.Bytes), b.Place(), firstOf(b.Problem, "-")}
+			return []any{cmp.Or(b.From, "-"), cmp.Or(b.To, "-"), atTime(b.CreatedAt), packagecmd.SizeText(b.Bytes), b.Place(), cmp.Or(b.Problem, "-")}
 		})
 	})
 }
@@ -71,7 +72,7 @@ func indexCopies(ctx context.Context, es *app.ElasticsearchConfig) ([]selfupgrad
 	}
 	var list []selfupgrade.Backup
 	for _, c := range found {
-		run, ok := selfupgrade.ParseCopyName(firstOf(o.Prefix, elastic.DefaultPrefix), c.Prefix)
+		run, ok := selfupgrade.ParseCopyName(cmp.Or(o.Prefix, elastic.DefaultPrefix), c.Prefix)
 		if !ok {
 			continue
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,7 +180,7 @@ func (f *upgradeFollower) run(ctx context.Context, to string, undo, detach, unba
 	want := fleet.ServerDone
 	set(undo, &want, fleet.ServerUndone)
 	if u.Phase != want {
-		return fmt.Errorf("the upgrade to %s has ended %s: %s", u.To, u.Phase, firstOf(u.Problem, "see the logs of the servers"))
+		return fmt.Errorf("the upgrade to %s has ended %s: %s", u.To, u.Phase, cmp.Or(u.Problem, "see the logs of the servers"))
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func printUpgrade(w io.Writer, u *fleet.ServerUpgrade, now time.Time) {
 		fmt.Fprintf(w, "Backup of the store: %s\n", u.Backup)
 	}
 	tableOf(w, "HOST\tVERSION\tREACHED\tPROBLEM", u.Servers, func(s fleet.UpgradingServer) []any {
-		return []any{s.Host, s.Version, firstOf(string(s.Reached), "-"), firstOf(s.Problem, "-")}
+		return []any{s.Host, s.Version, cmp.Or(string(s.Reached), "-"), cmp.Or(s.Problem, "-")}
 	})
 }
 

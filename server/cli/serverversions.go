@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (l *layoutFlags) layout() (*serverlayout.Layout, string, error) {
 		return nil, "", err
 	}
 	prefix, _ := serverlayout.Locate(self)
-	prefix, err = filepath.Abs(firstOf(l.prefix, prefix, "/usr"))
+	prefix, err = filepath.Abs(cmp.Or(l.prefix, prefix, "/usr"))
 	if err != nil {
 		return nil, "", err
 	}
@@ -78,7 +79,7 @@ func (l *layoutFlags) pointerFolder(prefix string) (string, error) {
 	}
 	switch is, err := serverlayout.SysConfDirOf(disk.OS{}, prefix); {
 	case errors.Is(err, fs.ErrNotExist):
-		return firstOf(given, "/etc"), nil
+		return cmp.Or(given, "/etc"), nil
 	case err != nil:
 		return "", err
 	case given != "" && given != is:

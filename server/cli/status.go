@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -64,7 +65,7 @@ servers.`,
 			fmt.Fprintf(w, "%-8s  %s\n", i.Severity, i.Text)
 			about := deref(i.Subject)
 			if i.Since != nil {
-				about = firstOf(about, "since") + "  " + ago(i.Since, now)
+				about = cmp.Or(about, "since") + "  " + ago(i.Since, now)
 			}
 			fmt.Fprintf(w, "%-8s  %s", "", deref(i.Next))
 			if about != "" {
@@ -83,6 +84,6 @@ func (a *client) newSettings() *cobra.Command {
 default, the configuration file, the environment or a flag. Secrets are hidden.
 ` + "`muster server --example-config`" + ` explains every key.`,
 	}, adminapi.GetServerSettings, func(w io.Writer, got adminapi.Settings) {
-		tableOf(w, "KEY\tVALUE\tFROM", got.Items, func(s adminapi.Setting) []any { return []any{s.Key, firstOf(s.Value, "-"), s.Origin} })
+		tableOf(w, "KEY\tVALUE\tFROM", got.Items, func(s adminapi.Setting) []any { return []any{s.Key, cmp.Or(s.Value, "-"), s.Origin} })
 	})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -206,7 +207,7 @@ func (m *upgradeMachine) checkConfig(ctx context.Context, program string) error 
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s does not accept the configuration %s, and would not start: %s (%w)", program, firstOf(m.config.File, "without a file"), text, err)
+	return fmt.Errorf("%s does not accept the configuration %s, and would not start: %s (%w)", program, cmp.Or(m.config.File, "without a file"), text, err)
 }
 
 // schemas are the newest schemas that a program writes, as `muster server schema` prints
@@ -284,7 +285,7 @@ func (m *upgradeMachine) copyIndices(ctx context.Context, u fleet.ServerUpgrade)
 		return "", err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	prefix := firstOf(o.Prefix, elastic.DefaultPrefix)
+	prefix := cmp.Or(o.Prefix, elastic.DefaultPrefix)
 	o.Prefix, o.Loading = selfupgrade.CopyName(prefix, u.Run), true
 	to, err := elastic.Open(ctx, o)
 	if err != nil {

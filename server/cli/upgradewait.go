@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +177,7 @@ func (a *client) waitForUpgrades(cmd *cobra.Command, agents []awaited, timeout t
 	waiting := map[string]string{} // agent id to its last phase
 	to, host := map[string]string{}, map[string]string{}
 	for _, one := range agents {
-		host[one.id] = firstOf(one.host, one.id)
+		host[one.id] = cmp.Or(one.host, one.id)
 		if one.refused == "" {
 			waiting[one.id], to[one.id] = "", one.to
 			continue
@@ -228,7 +229,7 @@ func describeWaiting(phases, host map[string]string) string {
 	for _, id := range slices.Sorted(maps.Keys(phases)) {
 		watched = watched || strings.HasPrefix(phases[id], watching)
 		if len(words) < waitingShown {
-			words = append(words, host[id]+" is in phase “"+firstOf(phases[id], "unknown")+"”")
+			words = append(words, host[id]+" is in phase “"+cmp.Or(phases[id], "unknown")+"”")
 		}
 	}
 	text := strings.Join(words, ", ")
@@ -248,7 +249,7 @@ const watching = "watching "
 // whether it succeeded. The running version decides: a cancelled upgrade leaves no other
 // trace.
 func upgradeOutcome(g adminapi.Agent, to string) (phase string, over, good bool) {
-	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
+	phase = cmp.Or(upgradePhase(g), "runs "+g.Agent.Version)
 	switch {
 	case g.UpgradeStatus != nil && *g.UpgradeStatus != fleet.UpgradeStarted:
 		return phase, true, false

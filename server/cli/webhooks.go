@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -29,7 +30,7 @@ WEBHOOK` + findLong,
 			tableOf(w, "ID\tNAME\tURL\tEVENTS\tSTATE\tBY", got.Items, func(h adminapi.Webhook) []any {
 				state := "enabled"
 				set(deref(h.Disabled), &state, "disabled")
-				return []any{h.Id, h.Name, h.Url, firstOf(strings.Join(deref(h.Events), ", "), "all rollout events"), state, h.CreatedBy}
+				return []any{h.Id, h.Name, h.Url, cmp.Or(strings.Join(deref(h.Events), ", "), "all rollout events"), state, h.CreatedBy}
 			})
 		}),
 		a.newWebhooksAdd(),

@@ -92,7 +92,7 @@ func (f *yamlFile) parse(b []byte, into any) error {
 	_, faults := value.Into(into, strict.Options{})
 	var lines []string
 	for _, fault := range faults {
-		lines = append(lines, fmt.Sprintf("%s:%d: %s %s", f.name, cmp.Or(fault.Line, f.root.Line), firstOf(fault.Path, "the "+f.what), fault.Text))
+		lines = append(lines, fmt.Sprintf("%s:%d: %s %s", f.name, cmp.Or(fault.Line, f.root.Line), cmp.Or(fault.Path, "the "+f.what), fault.Text))
 	}
 	if len(lines) > 0 {
 		return errors.New(strings.Join(lines, "\n"))
@@ -135,7 +135,7 @@ func (f *yamlFile) locate(err error) error {
 		n = next
 	}
 	return &refusal{
-		status: refused.status, field: fmt.Sprintf("%s:%d: %s", f.name, n.Line, firstOf(at, "the "+f.what)), message: refused.message, body: refused.body,
+		status: refused.status, field: fmt.Sprintf("%s:%d: %s", f.name, n.Line, cmp.Or(at, "the "+f.what)), message: refused.message, body: refused.body,
 	}
 }
 

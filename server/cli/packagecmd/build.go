@@ -93,13 +93,13 @@ func runBuild(cmd *cobra.Command, o buildOptions) error {
 	}
 	name := spec.Manifest.ArchiveName(o.format)
 	out := outPath(o.out, name)
-	p := newProgress(cmd.ErrOrStderr(), "building "+name)
+	p := NewProgress(cmd.ErrOrStderr(), "building "+name, 0)
 	var m manifest.Manifest
 	err = writeAtomically(out, 0o644, func(w io.Writer) error {
 		m, err = build.Build(cmd.Context(), spec, p.writer(w))
 		return err
 	})
-	p.done()
+	p.Done()
 	if err != nil {
 		return err
 	}

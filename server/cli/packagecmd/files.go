@@ -48,45 +48,53 @@ func writeAtomically(path string, perm fs.FileMode, fill func(io.Writer) error) 
 // seldom enough not to flicker.
 const progressEvery = 200 * time.Millisecond
 
-// progress shows how many bytes have been processed, in one line. It prints only to a
+// Progress shows how many bytes have been processed, in one line. It prints only to a
 // terminal.
-type progress struct {
-	w     io.Writer // nil if it is not a terminal
-	what  string
-	bytes int64
-	next  time.Time
+type Progress struct {
+	w            io.Writer // nil if it is not a terminal
+	what         string
+	bytes, total int64 // total is 0 if it is not known
+	next         time.Time
 }
 
-func newProgress(w io.Writer, what string) *progress {
-	p := &progress{what: terminal.EscapeLine(what), next: time.Now().Add(progressEvery)}
+// NewProgress returns the progress of what is done with a total of bytes; 0: it is not known.
+func NewProgress(w io.Writer, what string, total int64) *Progress {
+	p := &Progress{what: terminal.EscapeLine(what), total: total, next: time.Now().Add(progressEvery)}
 	if f, ok := terminal.Raw(w).(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.w = f
 	}
 	return p
 }
 
-func (p *progress) add(n int) {
+func (p *Progress) add(n int) {
 	p.bytes += int64(n)
 	if now := time.Now(); p.w != nil && now.After(p.next) {
 		p.next = now.Add(progressEvery)
-		fmt.Fprintf(p.w, "\r\x1b[K%s: %s", p.what, SizeText(p.bytes))
+		done := SizeText(p.bytes)
+		if p.total > 0 {
+			done = fmt.Sprintf("%d %%", p.bytes*100/p.total)
+		}
+		fmt.Fprintf(p.w, "\r\x1b[K%s: %s", p.what, done)
 	}
 }
 
-func (p *progress) done() {
+// Done removes the line.
+func (p *Progress) Done() {
 	if p.w != nil {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }
 
-func (p *progress) writer(w io.Writer) io.Writer { return progressWriter{w, p} }
-func (p *progress) reader(r io.Reader) io.Reader {
+func (p *Progress) writer(w io.Writer) io.Writer { return progressWriter{w, p} }
+
+// Reader counts what is read of r.
+func (p *Progress) Reader(r io.Reader) io.Reader {
 	return io.TeeReader(r, progressWriter{io.Discard, p})
 }
 
 type progressWriter struct {
 	w io.Writer
-	p *progress
+	p *Progress
 }
 
 func (w progressWriter) Write(b []byte) (int, error) {
@@ -98,7 +106,7 @@ func (w progressWriter) Write(b []byte) (int, error) {
 // progressDisk counts the bytes read of an archive.
 type progressDisk struct {
 	disk.OS
-	p *progress
+	p *Progress
 }
 
 func (d progressDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
@@ -111,7 +119,7 @@ func (d progressDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (dis
 
 type progressFile struct {
 	disk.File
-	p *progress
+	p *Progress
 }
 
 func (f progressFile) Read(b []byte) (int, error) {

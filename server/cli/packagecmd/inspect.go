@@ -37,8 +37,8 @@ have signed it is not checked.`,
 }
 
 func inspect(ctx context.Context, stderr io.Writer, archive string) (*install.Contents, error) {
-	p := newProgress(stderr, "reading "+filepath.Base(archive))
-	defer p.done()
+	p := NewProgress(stderr, "reading "+filepath.Base(archive), 0)
+	defer p.Done()
 	c, err := install.InspectOn(ctx, progressDisk{p: p}, archive)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, hinted(err, "muster package build, or check the path of the archive")
@@ -123,7 +123,8 @@ func (r inspectReport) human(w io.Writer) {
 	tw.Flush()
 }
 
-func writeJSON(w io.Writer, v any) error {
+// WriteJSON prints a result for scripts.
+func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)

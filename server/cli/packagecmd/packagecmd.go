@@ -62,7 +62,7 @@ func reporting[R any](cmd *cobra.Command, run func(cmd *cobra.Command, args []st
 			return err
 		}
 		if output == outputJSON {
-			return writeJSON(cmd.OutOrStdout(), r)
+			return WriteJSON(cmd.OutOrStdout(), r)
 		}
 		human(r, cmd.OutOrStdout())
 		return nil

@@ -255,10 +255,10 @@ func TargetOf(cmd *cobra.Command, archive string) (tuf.Target, error) {
 		return tuf.Target{}, err
 	}
 	defer f.Close()
-	progress := newProgress(cmd.ErrOrStderr(), "hashing "+name)
+	progress := NewProgress(cmd.ErrOrStderr(), "hashing "+name, 0)
 	h256, h512 := sha256.New(), sha512.New()
-	size, err := io.Copy(io.MultiWriter(h256, h512), progress.reader(f))
-	progress.done()
+	size, err := io.Copy(io.MultiWriter(h256, h512), progress.Reader(f))
+	progress.Done()
 	if err != nil {
 		return tuf.Target{}, err
 	}
