@@ -170,6 +170,10 @@ func TestMissingBuildAnswers503WithInstructions(t *testing.T) {
 	}
 }
 
+// firstPageBudget bounds what index.html names, compressed by brotli: a page is shown once that is
+// there. What few pages need, such as charts and the editor of YAML, is loaded with them.
+const firstPageBudget = 280 << 10
+
 func TestEmbeddedBuildIsCompleteOrAbsent(t *testing.T) {
 	w := get(t, Handler(), "GET", "/", nil)
 	if w.Code == http.StatusServiceUnavailable {
@@ -177,10 +181,16 @@ func TestEmbeddedBuildIsCompleteOrAbsent(t *testing.T) {
 		return
 	}
 	asset := regexp.MustCompile(`(?:src|href)="(/[^"]+)"`)
+	size := 0
 	for _, m := range asset.FindAllStringSubmatch(w.Body.String(), -1) {
-		if got := get(t, Handler(), "GET", m[1], nil); got.Code != 200 {
+		got := get(t, Handler(), "GET", m[1], map[string]string{"Accept-Encoding": "br"})
+		if got.Code != 200 {
 			t.Errorf("index.html names %s, which answers %d", m[1], got.Code)
 		}
+		size += got.Body.Len()
+	}
+	if size > firstPageBudget {
+		t.Errorf("the first page takes %d bytes, more than %d: load what it does not show later", size, firstPageBudget)
 	}
 	if strings.Contains(w.Body.String(), noncePlaceholder) {
 		t.Error("the placeholder of the nonce was left in the page")
