@@ -99,6 +99,16 @@ func Test(ctx context.Context) error {
 	return suite.Test(ctx, root(), os.Stdout)
 }
 
+// Nightly runs Test with whole tables, ReleaseTest, Proof, and what else takes too long for every day.
+func Nightly(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	if err := Setup(ctx); err != nil {
+		return err
+	}
+	return suite.Nightly(ctx, root(), os.Stdout)
+}
+
 // Unit runs the quick tests, which start no other programs, in some minutes.
 func Unit(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)

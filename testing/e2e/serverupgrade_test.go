@@ -26,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/port"
+	"github.com/muster-fleet/muster/testing/require"
 	"github.com/muster-fleet/muster/testing/simagent"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
@@ -584,6 +585,17 @@ var serverPhases = []fleet.ServerPhase{
 	fleet.ServerCheck, fleet.ServerHold, fleet.ServerStop, fleet.ServerRecheck, fleet.ServerBackup, fleet.ServerMigrate, fleet.ServerSwitch, fleet.ServerStart, fleet.ServerVerify,
 }
 
+// killed returns the phases in which a test kills a server: every second one from the given one on, and
+// all in the nightly run. Two tests have all of them between them.
+func killed(from int) (phases []fleet.ServerPhase) {
+	for i, phase := range serverPhases {
+		if i%2 == from || require.Nightly() {
+			phases = append(phases, phase)
+		}
+	}
+	return phases
+}
+
 // The only server is killed in each phase, and continues when its service manager starts it.
 func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	t.Parallel()
@@ -591,7 +603,7 @@ func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	m := newServerMachine(t, "", nil)
 	h := newSimulatedFleet(t, agents, m)
 	to := newServer
-	for i, phase := range serverPhases {
+	for i, phase := range killed(1) {
 		since := len(m.log())
 		m.begin(to)
 		m.killIn(phase, since)
@@ -622,7 +634,7 @@ func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	second := newServerMachine(t, store, first)
 	h := newSimulatedFleet(t, agents, first, second)
 	to := newServer
-	for i, phase := range serverPhases {
+	for i, phase := range killed(0) {
 		victim := []*serverMachine{first, second}[i%2]
 		since := len(victim.log())
 		first.begin(to)

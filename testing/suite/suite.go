@@ -200,13 +200,17 @@ func Bench(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "-timeout="+benchTimeout, "./..."); err != nil {
 		return err
 	}
-	return loadTest(ctx, root, out, "standard")
+	return loadTest(ctx, root, out, "standard", "--results="+loadResults(root))
 }
 
 // Profiles writes how the server and its agents spend CPU time to a section of its own in
 // testing/loadtest/RESULTS.md, which Bench does not change.
 func Profiles(ctx context.Context, root string, out io.Writer) error {
-	return loadTest(ctx, root, out, "checkins", "upgrade-all", "storm", "--profiles="+filepath.Join(root, "build", "profiles"))
+	return loadTest(ctx, root, out, "checkins", "upgrade-all", "storm", "--profiles="+filepath.Join(root, "build", "profiles"), "--results="+loadResults(root))
+}
+
+func loadResults(root string) string {
+	return filepath.Join(root, "testing", "loadtest", "RESULTS.md")
 }
 
 // loadTest runs the load test with a server that it starts.
@@ -215,8 +219,7 @@ func loadTest(ctx context.Context, root string, out io.Writer, args ...string) e
 	if err := toolchain.Run(ctx, out, root, nil, "go", "build", "-tags="+toolchain.Tags, "-o", program, "./testing/loadtest"); err != nil {
 		return err
 	}
-	args = append(args, "--start", "--results", filepath.Join(root, "testing", "loadtest", "RESULTS.md"))
-	return toolchain.Run(ctx, out, root, nil, append([]string{program}, args...)...)
+	return toolchain.Run(ctx, out, root, nil, append([]string{program, "--start"}, args...)...)
 }
 
 // Proof runs the whole crash proofs, prints their progress, and writes their tables beside
