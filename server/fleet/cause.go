@@ -51,11 +51,7 @@ func GeneralError(text string, names ...string) string {
 			text = strings.ReplaceAll(text, name, "the host")
 		}
 	}
-	text = varying.ReplaceAllString(text, "…")
-	if len(text) > maxGeneral {
-		text = strings.ToValidUTF8(text[:maxGeneral], "") + " …"
-	}
-	return text
+	return Shorten(varying.ReplaceAllString(text, "…"), maxGeneral)
 }
 
 // Cause is why an agent cannot follow an order, or what to know of one that can.

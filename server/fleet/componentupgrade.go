@@ -196,7 +196,7 @@ func putBack(d *agentapi.UpgradeDetails) bool {
 // one that was started is bad, unless only the configuration was to change. It reports whether the list
 // changed.
 func (u *Upgrade) noteFailed(now time.Time) bool {
-	f := FailedVersion{Version: u.UpgradeTo, ActionID: u.UpgradeActionID, Reason: shortReason(cause(u.UpgradeDetails)), At: now}
+	f := FailedVersion{Version: u.UpgradeTo, ActionID: u.UpgradeActionID, Reason: Shorten(cause(u.UpgradeDetails), maxFailedReason), At: now}
 	noted := slices.ContainsFunc(u.FailedVersions, func(old FailedVersion) bool { return old.Version == f.Version && old.ActionID == f.ActionID })
 	if noted || !wasStarted(u.UpgradeDetails) || u.UpgradeFrom == u.UpgradeTo {
 		return false

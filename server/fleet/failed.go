@@ -82,13 +82,6 @@ func (a *Agent) lastFailed() (f FailedVersion, ok bool) {
 	return FailedVersion{Version: a.UpgradeTo, ActionID: a.UpgradeActionID, Reason: cause(d)}, true
 }
 
-func shortReason(text string) string {
-	if len(text) > maxFailedReason {
-		return strings.ToValidUTF8(text[:maxFailedReason], "") + " …"
-	}
-	return text
-}
-
 // rememberFailed adds the version of the last upgrade to the agent's list if it failed.
 // It reports whether the list changed.
 func (a *Agent) rememberFailed(now time.Time) bool {
@@ -96,7 +89,7 @@ func (a *Agent) rememberFailed(now time.Time) bool {
 	if !ok {
 		return false
 	}
-	f.At, f.Reason = now, shortReason(f.Reason)
+	f.At, f.Reason = now, Shorten(f.Reason, maxFailedReason)
 	i := slices.IndexFunc(a.FailedVersions, func(old FailedVersion) bool { return old.Version == f.Version })
 	if i >= 0 {
 		// The reason may arrive after the end.

@@ -185,7 +185,7 @@ func (o *UpgradeLog) requestedBy(by Requester, start *time.Time, now time.Time) 
 		first = ProgressScheduled
 	}
 	o.UpgradeEndText = ""
-	o.UpgradeBy, o.UpgradeRollout, o.UpgradeWhy, o.UpgradePhases = by.By, by.Rollout, shortReason(by.Why), []Phase{{State: first, At: now}}
+	o.UpgradeBy, o.UpgradeRollout, o.UpgradeWhy, o.UpgradePhases = by.By, by.Rollout, Shorten(by.Why, maxFailedReason), []Phase{{State: first, At: now}}
 }
 
 // note records that the upgrade has come into a state, of which text may say more. An upgrade

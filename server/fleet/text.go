@@ -150,6 +150,14 @@ func replaceTexts(v any, at string, f func(at, text string) string) any {
 	return v
 }
 
+// Shorten returns the beginning of a text that has more than most bytes, and an ellipsis.
+func Shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + " …"
+}
+
 // CutText returns a text of at most most bytes: one that is longer is cut, and says how long it was.
 func CutText[T ~string | ~[]byte](text T, most int) string {
 	if len(text) <= most {

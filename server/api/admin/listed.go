@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -76,7 +75,7 @@ func shortened(a *fleet.Agent) *fleet.Agent {
 	out := *a
 	out.LocalMetadata, out.UserMetadata = shortMetadata(a.LocalMetadata), nil
 	out.Components = shortComponents(a.Components)
-	out.Last.Message = shortOf(a.Last.Message)
+	out.Last.Message = fleet.Shorten(a.Last.Message, shortText)
 	out.UpgradeDetails = shortDetails(a.UpgradeDetails)
 	out.Tags = nil
 	left := shortPart
@@ -94,21 +93,13 @@ func shortened(a *fleet.Agent) *fleet.Agent {
 	return &out
 }
 
-// shortOf returns the beginning of a text.
-func shortOf(text string) string {
-	if len(text) <= shortText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:shortText], "") + " …"
-}
-
 func shortDetails(d *agentapi.UpgradeDetails) *agentapi.UpgradeDetails {
 	if d == nil {
 		return nil
 	}
 	out := *d
 	for _, text := range []*string{&out.Metadata.ErrorMsg, &out.Metadata.RetryErrorMsg, &out.Metadata.Reason} {
-		*text = shortOf(*text)
+		*text = fleet.Shorten(*text, shortText)
 	}
 	return &out
 }
@@ -122,7 +113,7 @@ func shortComponents(raw json.RawMessage) json.RawMessage {
 	var out []json.RawMessage
 	left := shortPart
 	for _, c := range all {
-		c.Units, c.Message, c.UpgradeDetails = nil, shortOf(c.Message), shortDetails(c.UpgradeDetails)
+		c.Units, c.Message, c.UpgradeDetails = nil, fleet.Shorten(c.Message, shortText), shortDetails(c.UpgradeDetails)
 		text, err := json.Marshal(c)
 		if err != nil {
 			return nil
@@ -167,7 +158,7 @@ func shortValue(v any, left *int) (any, bool) {
 		}
 		return out, true
 	case string:
-		v = shortOf(v)
+		v = fleet.Shorten(v, shortText)
 		*left -= len(v)
 		return v, *left >= 0
 	case bool, float64:

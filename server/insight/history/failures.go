@@ -94,7 +94,7 @@ func (s *Service) failuresOf(ctx context.Context, found inventory.Found, seen *t
 		if ended.After(c.Latest) {
 			c.Latest = ended
 		}
-		c.Sample = cmp.Or(c.Sample, short(sample))
+		c.Sample = cmp.Or(c.Sample, fleet.Shorten(sample, maxSample))
 	})
 	if err != nil {
 		return Failures{}, err
@@ -130,13 +130,6 @@ func kuery(state fleet.ProgressState, reason, failedState, version string) strin
 		parts = append(parts, is("metadata.failed_state", failedState))
 	}
 	return strings.Join(append(parts, is("target_version", version)), " and ")
-}
-
-func short(text string) string {
-	if len(text) > maxSample {
-		return strings.ToValidUTF8(text[:maxSample], "") + " …"
-	}
-	return text
 }
 
 // reasons are what the codes of watchers and agents mean.

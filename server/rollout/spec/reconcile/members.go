@@ -220,13 +220,10 @@ func reasonOf(s *fleet.Subject, version string) string {
 	if d := s.UpgradeDetails; why == "" && d != nil {
 		why = cmp.Or(d.Metadata.ErrorMsg, d.Metadata.Reason)
 	}
-	switch {
-	case why == "":
+	if why == "" {
 		return ""
-	case len(why) > maxReason:
-		why = strings.ToValidUTF8(why[:maxReason], "") + " …"
 	}
-	return " (" + strings.TrimSuffix(why, ".") + ")"
+	return " (" + strings.TrimSuffix(fleet.Shorten(why, maxReason), ".") + ")"
 }
 
 // what names the version of the part.
