@@ -1,6 +1,9 @@
 package fleet
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Command is a command that exists for an object, and whether it is possible now. The rules are
 // those by which the command itself is refused.
@@ -28,6 +31,14 @@ type Refusal struct {
 	Done bool
 	// Code is that of the error, if programs distinguish it from others.
 	Code string
+}
+
+// Refuse returns a refusal.
+func Refuse(format string, args ...any) *Refusal { return &Refusal{Text: fmt.Sprintf(format, args...)} }
+
+// RefuseDone is Refuse of a command that would change nothing.
+func RefuseDone(format string, args ...any) *Refusal {
+	return &Refusal{Text: fmt.Sprintf(format, args...), Done: true}
 }
 
 // Err returns the error of a command on the object of the given title.

@@ -138,6 +138,16 @@ func InForce(c agentapi.PolicyComponent) (version string, ok bool) {
 	return c.InForce.Version, true
 }
 
+// WantedVersion returns the version of a component that the agents of its policy are to run; empty if
+// the policy leaves that to operators.
+func WantedVersion(c agentapi.PolicyComponent) string {
+	if c.Lockstep && c.InForce != nil {
+		version, _ := InForce(c)
+		return version
+	}
+	return c.Version
+}
+
 // ErrInForce refuses an upgrade because another version is in force.
 var ErrInForce = errors.New("is in force for the policy")
 

@@ -23,7 +23,7 @@ const (
 // names at most plan.MaxNamed agents; a second call takes those that are left, since agents that run
 // the version by then are not taken.
 func (s *Service) CreateForFailed(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	r, err := s.Get(ctx, id)

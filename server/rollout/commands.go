@@ -47,7 +47,7 @@ func (c command) apply(r *fleet.Rollout, a plan.Around, req Request, now time.Ti
 		return "", refused.Err(plan.Title(r))
 	}
 	if why := plan.NeedsReason(c.name, r); why != "" {
-		if err := req.needWhy(why); err != nil {
+		if err := req.NeedWhy(why); err != nil {
 			return "", err
 		}
 	}
@@ -57,7 +57,7 @@ func (c command) apply(r *fleet.Rollout, a plan.Around, req Request, now time.Ti
 // command executes a command. A repeated command changes nothing and returns the same
 // rollout.
 func (s *Service) command(ctx context.Context, id string, req Request, c command) (fleet.Rollout, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	var (

@@ -95,7 +95,7 @@ func exposureRule(ctx context.Context, db store.Store) (fleet.ExposureRule, erro
 // SetExposure replaces the exposure rule. It applies from the next round on, also to
 // rollouts under way.
 func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Request) (fleet.ExposureRule, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return r, err
 	}
 	if err := checkExposureRule(r); err != nil {
@@ -159,7 +159,7 @@ func (s *Service) ListFreezes(ctx context.Context) ([]fleet.Freeze, error) {
 func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
 	now := s.Now.UTC()
 	f.Name = strings.TrimSpace(f.Name)
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return f, err
 	}
 	if len(f.ID) > maxGuardName {
@@ -229,7 +229,7 @@ func period(f fleet.Freeze) string {
 func (s *Service) ChangeFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
 	now := s.Now.UTC()
 	f.Name, f.From, f.To = strings.TrimSpace(f.Name), f.From.UTC(), f.To.UTC()
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return f, err
 	}
 	if err := checkFreeze(f, now); err != nil {
@@ -259,7 +259,7 @@ func (s *Service) getFreeze(ctx context.Context, id string) (fleet.Freeze, error
 
 // DeleteFreeze removes a freeze.
 func (s *Service) DeleteFreeze(ctx context.Context, id string, req Request) error {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return err
 	}
 	f, err := s.getFreeze(ctx, id)

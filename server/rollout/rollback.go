@@ -58,7 +58,7 @@ func (c Scope) holds(t *fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Ti
 // It first pauses the original, so that no more agents get the bad version, and then
 // starts the rollback like any rollout.
 func (s *Service) Rollback(ctx context.Context, id string, scope Scope, req Request) (fleet.Rollout, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	if scope != ScopeAll && scope != ScopeFailed {

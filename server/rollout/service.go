@@ -93,15 +93,16 @@ type Request struct {
 // repeat it.
 const maxWhy = 2 << 10
 
-func (req Request) check() error {
+// Check refuses a reason that is too long.
+func (req Request) Check() error {
 	if len(req.Why) > maxWhy {
 		return fleet.FieldError("body.why", "has %d bytes, at most %d are accepted", len(req.Why), maxWhy)
 	}
 	return nil
 }
 
-// needWhy refuses a command that overrides a gate without a reason.
-func (req Request) needWhy(ask string) error {
+// NeedWhy refuses a command that overrides a gate without a reason.
+func (req Request) NeedWhy(ask string) error {
 	if strings.TrimSpace(req.Why) != "" {
 		return nil
 	}
@@ -118,7 +119,7 @@ const keptPreviews = 5
 
 // Create creates a draft.
 func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.Rollout, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	return s.create(ctx, fleet.Rollout{ID: fleet.NewID(), Plan: s.Defaults.Apply(p), Automatic: req.Automatic}, req)
@@ -135,7 +136,7 @@ func (s *Service) CreateMember(ctx context.Context, group, id string, p fleet.Pl
 // that its reconciler has chosen. specHash is the rollout hash of its spec. A repeated call returns
 // the same rollout, whatever its state.
 func (s *Service) CreateDeclared(ctx context.Context, id, fleetName, specHash string, p fleet.Plan, req Request) (fleet.Rollout, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	return s.createAs(ctx, fleet.Rollout{ID: id, Fleet: fleetName, SpecHash: specHash, Plan: p, Automatic: req.Automatic}, req)
@@ -431,7 +432,7 @@ func (s *Service) dropPreview(ctx context.Context, id, hash string) error {
 
 // Delete removes a draft.
 func (s *Service) Delete(ctx context.Context, id string, req Request) error {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return err
 	}
 	r, err := s.Get(ctx, id)

@@ -31,7 +31,7 @@ const (
 // since; with acceptDrift the rollout starts nevertheless, with the fleet as it is now.
 // A repeated call returns the started rollout.
 func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, req Request) (fleet.Rollout, error) {
-	if err := req.check(); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	if hash == "" {

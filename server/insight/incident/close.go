@@ -282,16 +282,16 @@ func (s *Service) goneNow(ctx context.Context, i *fleet.Incident) (string, error
 		return gone(i, w), err
 	}
 	if i.RolloutID != "" && i.AgentID == "" {
-		w.rollout, err = optional(s.Rollouts.Get(ctx, i.RolloutID))
+		w.rollout, err = store.Optional(s.Rollouts.Get(ctx, i.RolloutID))
 	}
 	if err == nil && needsScan(i, w.rollout) {
 		w.repaired, err = s.scan(ctx, i, w.rollout)
 	}
 	if err == nil && i.AgentID != "" {
-		w.agent, err = optional(s.Agents.Get(ctx, i.AgentID))
+		w.agent, err = store.Optional(s.Agents.Get(ctx, i.AgentID))
 	}
 	if err == nil && i.AgentID != "" && i.RolloutID != "" {
-		w.target, err = optional(s.Targets.Get(ctx, i.RolloutID, i.AgentID))
+		w.target, err = store.Optional(s.Targets.Get(ctx, i.RolloutID, i.AgentID))
 	}
 	if err != nil {
 		return "", err
@@ -374,15 +374,4 @@ func (s *Service) stillRolledBack(ctx context.Context, r release) (n int, err er
 		}
 	}
 	return n, err
-}
-
-// optional turns NotFound into nil.
-func optional[T any](v T, err error) (*T, error) {
-	switch {
-	case err == nil:
-		return &v, nil
-	case fleet.KindOf(err) == fleet.NotFound:
-		return nil, nil
-	}
-	return nil, err
 }

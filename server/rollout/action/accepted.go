@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/lease"
@@ -362,7 +363,7 @@ func (s *Service) carryOut(ctx context.Context, r *carried, o fleet.AcceptedOrde
 func (s *Service) carryOutAction(ctx context.Context, r *carried, o *fleet.AcceptedOrder, do *step) (fleet.Action, error) {
 	a := o.Action
 	if do == nil {
-		created, err := optional(s.Store.Actions().Get(ctx, a.ID))
+		created, err := store.Optional(s.Store.Actions().Get(ctx, a.ID))
 		if err != nil {
 			return fleet.Action{}, err
 		}

@@ -49,7 +49,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 	if err := checkAgents(o.AgentIDs, false); err != nil {
 		return nil, err
 	}
-	act, err := optional(s.Store.Actions().Get(ctx, o.ID))
+	act, err := store.Optional(s.Store.Actions().Get(ctx, o.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (s *Service) withdrawn(ctx context.Context, o Offer) (map[string]bool, erro
 	}
 	gone := map[string]bool{}
 	for _, id := range o.AgentIDs {
-		r, err := optional(s.Store.Results().Get(ctx, o.ID, id))
+		r, err := store.Optional(s.Store.Results().Get(ctx, o.ID, id))
 		if err != nil {
 			return nil, err
 		}
@@ -261,7 +261,7 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	act, err := optional(s.Store.Actions().Get(ctx, w.ActionID))
+	act, err := store.Optional(s.Store.Actions().Get(ctx, w.ActionID))
 	if err != nil {
 		return err
 	}

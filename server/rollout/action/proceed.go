@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -24,7 +25,7 @@ func (s *Service) Proceed(ctx context.Context, o ProceedOrder) error {
 	if err := checkAgents(o.AgentIDs, false); err != nil {
 		return err
 	}
-	act, err := optional(s.Store.Actions().Get(ctx, o.ID))
+	act, err := store.Optional(s.Store.Actions().Get(ctx, o.ID))
 	if err != nil || act != nil {
 		return err
 	}

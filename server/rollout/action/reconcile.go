@@ -96,7 +96,7 @@ func (s *Service) reconcileAll(ctx context.Context, under []underway, now time.T
 	}
 	acts, answered := map[string]*fleet.Action{}, map[string]map[string]bool{}
 	for id, agentIDs := range waiting {
-		if acts[id], err = optional(s.Store.Actions().Get(ctx, id)); err != nil {
+		if acts[id], err = store.Optional(s.Store.Actions().Get(ctx, id)); err != nil {
 			return err
 		}
 		if acts[id] == nil {
@@ -109,7 +109,7 @@ func (s *Service) reconcileAll(ctx context.Context, under []underway, now time.T
 				continue
 			}
 			// The order may have ended between the two.
-			if acts[id], err = optional(s.Store.Actions().Get(ctx, id)); err != nil {
+			if acts[id], err = store.Optional(s.Store.Actions().Get(ctx, id)); err != nil {
 				return err
 			}
 		}
@@ -123,7 +123,7 @@ func (s *Service) reconcileAll(ctx context.Context, under []underway, now time.T
 		}
 		var result *fleet.Result
 		if answered[u.actionID][u.agent.ID] {
-			if result, err = optional(s.Store.Results().Get(ctx, u.actionID, u.agent.ID)); err != nil {
+			if result, err = store.Optional(s.Store.Results().Get(ctx, u.actionID, u.agent.ID)); err != nil {
 				return err
 			}
 		}
@@ -151,15 +151,4 @@ func (s *Service) reconcile(ctx context.Context, u underway, act *fleet.Action, 
 		}
 		return r
 	})
-}
-
-// optional turns NotFound into nil.
-func optional[T any](v T, err error) (*T, error) {
-	switch {
-	case err == nil:
-		return &v, nil
-	case fleet.KindOf(err) == fleet.NotFound:
-		return nil, nil
-	}
-	return nil, err
 }

@@ -95,7 +95,7 @@ func (s *Service) Round(ctx context.Context) error {
 		if len(p.RequiredVersions) > 0 && !p.Managed {
 			requiring = append(requiring, p)
 		}
-		if !p.Managed && slices.ContainsFunc(p.Components, func(c agentapi.PolicyComponent) bool { return wanted(c) != "" }) {
+		if !p.Managed && slices.ContainsFunc(p.Components, func(c agentapi.PolicyComponent) bool { return fleet.WantedVersion(c) != "" }) {
 			installing = append(installing, p)
 		}
 	}
@@ -106,7 +106,7 @@ func (s *Service) Round(ctx context.Context) error {
 		return err
 	}
 	for _, p := range installing {
-		if err := s.install(ctx, &p, wanted); err != nil {
+		if err := s.install(ctx, &p, fleet.WantedVersion); err != nil {
 			return fmt.Errorf("components of policy %s: %w", p.ID, err)
 		}
 	}

@@ -21,17 +21,7 @@ import (
 // because it has another one runs nothing, so it is brought to it. While a rollout in lockstep
 // changes the version in force, nothing is installed.
 
-// wanted returns the version of the component that the policy's agents are to run; empty if the
-// policy leaves that to operators.
-func wanted(c agentapi.PolicyComponent) string {
-	if c.Lockstep && c.InForce != nil {
-		version, _ := fleet.InForce(c)
-		return version
-	}
-	return c.Version
-}
-
-// inForce is wanted where hosts must not run mixed versions.
+// inForce is fleet.WantedVersion where hosts must not run mixed versions.
 func inForce(c agentapi.PolicyComponent) string {
 	version, _ := fleet.InForce(c)
 	return version
@@ -64,7 +54,7 @@ func (s *Service) JoinWithheld(ctx context.Context) error {
 // Install returns the agents on which the wanted version of a component is to be installed. down
 // are those that have a higher one, which needs force. catalog has the component's packages.
 func Install(c agentapi.PolicyComponent, agents []fleet.Agent, catalog fleet.Catalog) (ids, down []string) {
-	wish := fleet.UpgradeRequest{Version: wanted(c)}
+	wish := fleet.UpgradeRequest{Version: fleet.WantedVersion(c)}
 	for i := range agents {
 		s := agents[i].Of(c.Name)
 		if !s.Reported || s.Busy() || !lacks(&s, c, wish.Version) {
@@ -150,7 +140,7 @@ func (s *Service) install(ctx context.Context, p *fleet.Policy, version func(age
 
 func installation(p *fleet.Policy, c agentapi.PolicyComponent, ids []string) fleet.Plan {
 	plan := fleet.Plan{
-		Name: fmt.Sprintf("automatic installation of %s %s on policy %s", c.Name, wanted(c), nameOf(p)), Component: c.Name, Version: wanted(c),
+		Name: fmt.Sprintf("automatic installation of %s %s on policy %s", c.Name, fleet.WantedVersion(c), nameOf(p)), Component: c.Name, Version: fleet.WantedVersion(c),
 		Select: fleet.Selector{Agents: ids},
 	}
 	if inForce(c) != "" {

@@ -405,9 +405,9 @@ func agentReasons(a *fleet.Agent, component string, t *fleet.Target, now time.Ti
 	case a.Last.At == nil:
 		links = append(links, Reason{Code: fleet.WhyNeverSeen, Text: plan.ReasonText(fleet.WhyNeverSeen), Since: &seen})
 	case now.Sub(seen) > fleet.OfflineAfter:
-		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has been silent since %s", orUnknown(a.Version), timeText(seen)), Since: &seen})
+		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has been silent since %s", plan.VersionText(a.Version), timeText(seen)), Since: &seen})
 	default:
-		add(nil, "the agent runs %s and its status is %s", orUnknown(a.Version), cmp.Or(a.Last.Status, "unknown"))
+		add(nil, "the agent runs %s and its status is %s", plan.VersionText(a.Version), cmp.Or(a.Last.Status, "unknown"))
 		if a.Last.Message != "" && a.Last.Status != "online" {
 			links[0].Text += ": " + a.Last.Message
 		}
@@ -486,8 +486,6 @@ func detailWords(d *agentapi.UpgradeDetails) string {
 	return words
 }
 
-func orUnknown(version string) string { return cmp.Or(version, "an unknown version") }
-
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // summary returns the answer in one sentence.
@@ -502,7 +500,7 @@ func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 		if r.Plan.Component != "" && t.From == "" {
 			return fmt.Sprintf("%s was installed in version %s by %s", name, t.To, plan.Title(r))
 		}
-		return fmt.Sprintf("%s was upgraded from %s to %s by %s", name, orUnknown(t.From), t.To, plan.Title(r))
+		return fmt.Sprintf("%s was upgraded from %s to %s by %s", name, plan.VersionText(t.From), t.To, plan.Title(r))
 	}
 	why := strings.TrimPrefix(last.Text, "it ")
 	switch {
@@ -582,7 +580,7 @@ func Alone(a *fleet.Agent, component, wanted string, l Last, c fleet.Catalog, at
 	for _, link := range agentReasons(a, component, none, now) {
 		e.add(link)
 	}
-	runs, create := a.Hostname()+" runs "+orUnknown(s.Version), "muster rollouts create"
+	runs, create := a.Hostname()+" runs "+plan.VersionText(s.Version), "muster rollouts create"
 	if component != "" {
 		runs, create = a.Hostname()+": "+componentWords(&s), create+" --component "+component
 		if !s.Reported {

@@ -32,7 +32,7 @@ type lastUpgrade struct {
 // lastOf describes the last upgrade; its text is empty if there was none.
 func lastOf(s *fleet.Subject, l Last) lastUpgrade {
 	name := nameOf(s.Component, s.Agent.Hostname())
-	runs := fmt.Sprintf("%s runs %s", name, orUnknown(s.Version))
+	runs := fmt.Sprintf("%s runs %s", name, plan.VersionText(s.Version))
 	if s.Component != "" && s.Version == "" {
 		runs = name + " has no version yet"
 	}

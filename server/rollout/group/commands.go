@@ -60,7 +60,7 @@ func checkCommand(name string, g *fleet.RolloutGroup) *fleet.Refusal {
 	switch name {
 	case commandStart:
 		if g.State != fleet.GroupDraft {
-			return done("has been started already")
+			return fleet.RefuseDone("has been started already")
 		}
 		return nil
 	case commandDelete:
@@ -76,15 +76,7 @@ func checkCommand(name string, g *fleet.RolloutGroup) *fleet.Refusal {
 	case commandSkip:
 		return checkSkip(g)
 	}
-	return refusal("has no command %s", name)
-}
-
-func refusal(format string, args ...any) *fleet.Refusal {
-	return &fleet.Refusal{Text: fmt.Sprintf(format, args...)}
-}
-
-func done(format string, args ...any) *fleet.Refusal {
-	return &fleet.Refusal{Text: fmt.Sprintf(format, args...), Done: true}
+	return fleet.Refuse("has no command %s", name)
 }
 
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
@@ -95,26 +87,26 @@ func checkLive(g *fleet.RolloutGroup, verb string) *fleet.Refusal {
 	case g.State == fleet.GroupRunning || g.State == fleet.GroupPaused:
 		return nil
 	case g.State == fleet.GroupDraft:
-		return refusal("has not been started, so there is nothing to %s: start it, or delete it", verb)
+		return fleet.Refuse("has not been started, so there is nothing to %s: start it, or delete it", verb)
 	case g.State.Active():
-		return refusal("is %s, it cannot %s: wait until that has ended", spaced(string(g.State)), verb)
+		return fleet.Refuse("is %s, it cannot %s: wait until that has ended", spaced(string(g.State)), verb)
 	}
-	return refusal("has ended (%s), it is too late to %s", spaced(string(g.State)), verb)
+	return fleet.Refuse("has ended (%s), it is too late to %s", spaced(string(g.State)), verb)
 }
 
 func checkDelete(g *fleet.RolloutGroup) *fleet.Refusal {
 	switch {
 	case g.State.Active():
-		return refusal("is %s: only drafts can be deleted; cancel it", spaced(string(g.State)))
+		return fleet.Refuse("is %s: only drafts can be deleted; cancel it", spaced(string(g.State)))
 	case g.State != fleet.GroupDraft:
-		return refusal("has ended (%s) and is kept as a record: only drafts can be deleted", spaced(string(g.State)))
+		return fleet.Refuse("has ended (%s) and is kept as a record: only drafts can be deleted", spaced(string(g.State)))
 	}
 	return nil
 }
 
 func checkPause(g *fleet.RolloutGroup, atOnce bool) *fleet.Refusal {
 	if g.State == fleet.GroupPaused && (!atOnce || g.Stop != nil && (g.Stop.AtOnce || g.Stop.Kind != fleet.GroupStopOperator)) {
-		return done("is paused already")
+		return fleet.RefuseDone("is paused already")
 	}
 	return checkLive(g, "pause")
 }
@@ -122,16 +114,16 @@ func checkPause(g *fleet.RolloutGroup, atOnce bool) *fleet.Refusal {
 func checkResume(g *fleet.RolloutGroup) *fleet.Refusal {
 	switch g.State {
 	case fleet.GroupRunning:
-		return done("is running already")
+		return fleet.RefuseDone("is running already")
 	case fleet.GroupRollingBack:
-		return done("is being rolled back")
+		return fleet.RefuseDone("is being rolled back")
 	case fleet.GroupPaused:
 	default:
 		return checkLive(g, "resume")
 	}
 	if stop := g.Stop; stop != nil && stop.Kind == fleet.GroupStopFailure {
 		if m := member(g, stop.Member); m != nil && m.State == fleet.MemberFailed && !m.Tolerated {
-			return refusal("has nothing to resume, because the rollout of member %s has ended (%s): skip the member, or roll the group back", m.Name, m.Error)
+			return fleet.Refuse("has nothing to resume, because the rollout of member %s has ended (%s): skip the member, or roll the group back", m.Name, m.Error)
 		}
 	}
 	return nil
@@ -140,13 +132,13 @@ func checkResume(g *fleet.RolloutGroup) *fleet.Refusal {
 func checkCancel(g *fleet.RolloutGroup) *fleet.Refusal {
 	switch {
 	case g.State == fleet.GroupCancelled:
-		return done("was cancelled")
+		return fleet.RefuseDone("was cancelled")
 	case g.State == fleet.GroupCancelling:
-		return done("is being cancelled already")
+		return fleet.RefuseDone("is being cancelled already")
 	case checkLive(g, "cancel") != nil:
 		return checkLive(g, "cancel")
 	case g.RollingBack != nil:
-		return refusal("is being rolled back, which cannot be cancelled half way: resume it, or skip the member that stopped it")
+		return fleet.Refuse("is being rolled back, which cannot be cancelled half way: resume it, or skip the member that stopped it")
 	}
 	return nil
 }
@@ -156,13 +148,13 @@ func checkRollback(g *fleet.RolloutGroup) *fleet.Refusal {
 	case g.State == fleet.GroupDraft:
 		return checkLive(g, "roll back")
 	case g.State == fleet.GroupRolledBack:
-		return done("was rolled back")
+		return fleet.RefuseDone("was rolled back")
 	case g.State == fleet.GroupRollingBack:
-		return done("is being rolled back already")
+		return fleet.RefuseDone("is being rolled back already")
 	case g.RollingBack != nil && g.State == fleet.GroupPaused:
-		return refusal("is paused in its rollback (%s): resume it, or skip the member that stopped it", g.Stop.Text)
+		return fleet.Refuse("is paused in its rollback (%s): resume it, or skip the member that stopped it", g.Stop.Text)
 	case g.RollingBack != nil:
-		return refusal("was rolled back, and not all members went back: roll back the rollouts of the others one by one")
+		return fleet.Refuse("was rolled back, and not all members went back: roll back the rollouts of the others one by one")
 	}
 	return nil
 }
@@ -180,7 +172,7 @@ func checkSkip(g *fleet.RolloutGroup) *fleet.Refusal {
 		}
 	}
 	if first == nil {
-		first = refusal("has no members")
+		first = fleet.Refuse("has no members")
 	}
 	return first
 }
@@ -191,19 +183,19 @@ func checkMember(g *fleet.RolloutGroup, m *fleet.GroupMember) *fleet.Refusal {
 	if g.RollingBack != nil && g.State.Active() {
 		switch {
 		case m.State == fleet.MemberKept:
-			return done("leaves member %s out of its rollback already", m.Name)
+			return fleet.RefuseDone("leaves member %s out of its rollback already", m.Name)
 		case !stoppedAt(g, m.Name):
-			return refusal("is being rolled back, and only a member that stopped the rollback can be left out of it")
+			return fleet.Refuse("is being rolled back, and only a member that stopped the rollback can be left out of it")
 		}
 		return nil
 	}
 	switch {
 	case m.State == fleet.MemberSkipped:
-		return done("leaves member %s out already", m.Name)
+		return fleet.RefuseDone("leaves member %s out already", m.Name)
 	case checkLive(g, "skip a member") != nil:
 		return checkLive(g, "skip a member")
 	case isDone(m), !slices.Contains([]fleet.GroupMemberState{fleet.MemberPending, fleet.MemberRunning, fleet.MemberFailed}, m.State):
-		return refusal("has a member %s that is %s: only members that are not done can be left out", m.Name, spaced(string(m.State)))
+		return fleet.Refuse("has a member %s that is %s: only members that are not done can be left out", m.Name, spaced(string(m.State)))
 	}
 	return nil
 }

@@ -34,8 +34,6 @@ import (
 const system = fleet.System
 
 const (
-	// maxWhy bounds a reason, in bytes, as for rollouts.
-	maxWhy = 2 << 10
 )
 
 // Config is what a service depends on.
@@ -62,20 +60,6 @@ type Service struct {
 // New returns a service. Groups advance while its Run is running.
 func New(c Config) *Service { return &Service{Config: c, wake: make(chan struct{}, 1)} }
 
-func checkWhy(req rollout.Request) error {
-	if len(req.Why) > maxWhy {
-		return fleet.FieldError("body.why", "has %d bytes, at most %d are accepted", len(req.Why), maxWhy)
-	}
-	return nil
-}
-
-func needWhy(req rollout.Request, ask string) error {
-	if strings.TrimSpace(req.Why) != "" {
-		return nil
-	}
-	return fleet.FieldError("body.why", "is missing: %s", ask)
-}
-
 func decision(req rollout.Request, now time.Time) *fleet.Decision {
 	return &fleet.Decision{By: req.Actor, At: now, Why: req.Why}
 }
@@ -86,7 +70,7 @@ func title(g *fleet.RolloutGroup) string { return "group â€œ" + g.Plan.Name + "â
 // Create creates a draft. The plans of its members are resolved and checked, and stored
 // complete.
 func (s *Service) Create(ctx context.Context, p fleet.GroupPlan, req rollout.Request) (fleet.RolloutGroup, error) {
-	if err := checkWhy(req); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
 	if err := Check(&p); err != nil {
@@ -318,7 +302,7 @@ func (c command) apply(g *fleet.RolloutGroup, req rollout.Request, now time.Time
 		return "", refused.Err(title(g))
 	}
 	if why := needsReason(c.name, g); why != "" {
-		if err := needWhy(req, why); err != nil {
+		if err := req.NeedWhy(why); err != nil {
 			return "", err
 		}
 	}
@@ -326,7 +310,7 @@ func (c command) apply(g *fleet.RolloutGroup, req rollout.Request, now time.Time
 }
 
 func (s *Service) command(ctx context.Context, id string, req rollout.Request, c command) (fleet.RolloutGroup, error) {
-	if err := checkWhy(req); err != nil {
+	if err := req.Check(); err != nil {
 		return fleet.RolloutGroup{}, err
 	}
 	var (
@@ -463,7 +447,7 @@ func skip(g *fleet.RolloutGroup, name string, req rollout.Request) (string, erro
 	}
 	if stopped {
 		if why := needsReason(commandSkip, g); why != "" {
-			if err := needWhy(req, why); err != nil {
+			if err := req.NeedWhy(why); err != nil {
 				return "", err
 			}
 		}
@@ -475,7 +459,7 @@ func skip(g *fleet.RolloutGroup, name string, req rollout.Request) (string, erro
 
 // Delete removes a draft.
 func (s *Service) Delete(ctx context.Context, id string, req rollout.Request) error {
-	if err := checkWhy(req); err != nil {
+	if err := req.Check(); err != nil {
 		return err
 	}
 	g, err := s.Get(ctx, id)

@@ -114,7 +114,7 @@ func primaryCommand(r *fleet.Rollout, a Around, now time.Time) string {
 // the fleet differs from the preview, a rollback if no host could go back.
 func CheckCommand(name string, r *fleet.Rollout, a Around, now time.Time) *fleet.Refusal {
 	if CheckKnown(r) != nil && name != CommandDelete {
-		return refusal("has the strategy %q, which this version of Muster does not know: a newer one made it, and only servers of that version work on it. Upgrade this server, or use one of them", r.Plan.Strategy.Kind)
+		return fleet.Refuse("has the strategy %q, which this version of Muster does not know: a newer one made it, and only servers of that version work on it. Upgrade this server, or use one of them", r.Plan.Strategy.Kind)
 	}
 	own := Of(&r.Plan).Refusal(name, r)
 	switch name {
@@ -145,15 +145,7 @@ func CheckCommand(name string, r *fleet.Rollout, a Around, now time.Time) *fleet
 	case CommandRollbackFailed, CommandRollbackAll:
 		return checkRollback(r, own, a, name == CommandRollbackAll)
 	}
-	return refusal("has no command %s", name)
-}
-
-func refusal(format string, args ...any) *fleet.Refusal {
-	return &fleet.Refusal{Text: fmt.Sprintf(format, args...)}
-}
-
-func done(format string, args ...any) *fleet.Refusal {
-	return &fleet.Refusal{Text: fmt.Sprintf(format, args...), Done: true}
+	return fleet.Refuse("has no command %s", name)
 }
 
 // checkLive refuses a command that only active rollouts know. It says what can be done instead.
@@ -162,18 +154,18 @@ func checkLive(r *fleet.Rollout, verb string) *fleet.Refusal {
 	case fleet.RolloutRunning, fleet.RolloutPaused:
 		return nil
 	case fleet.RolloutDraft:
-		return refusal("has not been started, so there is nothing to %s: start it, or delete it", verb)
+		return fleet.Refuse("has not been started, so there is nothing to %s: start it, or delete it", verb)
 	case fleet.RolloutCancelling:
 		if LocksPolicies(r) || r.CancelledNow != nil {
-			return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended", verb)
+			return fleet.Refuse("is being cancelled, it is too late to %s: wait until what has begun has ended", verb)
 		}
-		return refusal("is being cancelled, it is too late to %s: wait until what has begun has ended, or cancel it at once (`muster rollouts cancel %s --now`), which lets go of its hosts", verb, r.ID)
+		return fleet.Refuse("is being cancelled, it is too late to %s: wait until what has begun has ended, or cancel it at once (`muster rollouts cancel %s --now`), which lets go of its hosts", verb, r.ID)
 	}
 	next := "roll back, or make another rollout"
 	if r.RollbackOf != "" || r.RolledBackBy != "" || Together(r.Plan.Strategy.Kind) {
 		next = "make another rollout to the version that the agents should run" // a rollback is refused, or was done
 	}
-	return refusal("has ended (%s), it is too late to %s: %s", spaced(string(r.State)), verb, next)
+	return fleet.Refuse("has ended (%s), it is too late to %s: %s", spaced(string(r.State)), verb, next)
 }
 
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
@@ -190,17 +182,17 @@ func checkDeadline(r *fleet.Rollout, now time.Time) *fleet.Refusal {
 	if !pastDeadline(r, now) {
 		return nil
 	}
-	return refusal("had the deadline %s, and nothing is offered after it: cancel it, and make another rollout for the rest", r.Plan.Strategy.Deadline.UTC().Format(time.RFC3339))
+	return fleet.Refuse("had the deadline %s, and nothing is offered after it: cancel it, and make another rollout for the rest", r.Plan.Strategy.Deadline.UTC().Format(time.RFC3339))
 }
 
 func checkStart(r *fleet.Rollout) *fleet.Refusal {
 	switch {
 	case r.State != fleet.RolloutDraft && r.State.Ended():
-		return done("was started, and has ended (%s)", spaced(string(r.State)))
+		return fleet.RefuseDone("was started, and has ended (%s)", spaced(string(r.State)))
 	case r.State != fleet.RolloutDraft:
-		return done("has been started already")
+		return fleet.RefuseDone("has been started already")
 	case r.RollbackOf != "":
-		return refusal("is a rollback whose start was interrupted: ask for the rollback of %s again", r.RollbackOf)
+		return fleet.Refuse("is a rollback whose start was interrupted: ask for the rollback of %s again", r.RollbackOf)
 	}
 	return nil
 }
@@ -208,12 +200,12 @@ func checkStart(r *fleet.Rollout) *fleet.Refusal {
 func checkDelete(r *fleet.Rollout) *fleet.Refusal {
 	switch {
 	case r.State.Active():
-		return refusal("is %s: only drafts can be deleted; cancel it", r.State)
+		return fleet.Refuse("is %s: only drafts can be deleted; cancel it", r.State)
 	case r.State != fleet.RolloutDraft:
-		return refusal("has ended (%s) and is kept as a record: only drafts can be deleted", spaced(string(r.State)))
+		return fleet.Refuse("has ended (%s) and is kept as a record: only drafts can be deleted", spaced(string(r.State)))
 	case r.Pin != nil:
 		// Its targets may exist, and nothing would ever remove them.
-		return refusal("cannot be deleted, because its start was interrupted: start it again with preview %s, then cancel it", r.Pin.Hash)
+		return fleet.Refuse("cannot be deleted, because its start was interrupted: start it again with preview %s, then cancel it", r.Pin.Hash)
 	}
 	return nil
 }
@@ -221,13 +213,13 @@ func checkDelete(r *fleet.Rollout) *fleet.Refusal {
 func checkPause(r *fleet.Rollout, own *fleet.Refusal, atOnce bool) *fleet.Refusal {
 	switch {
 	case r.State == fleet.RolloutPaused:
-		return done("is paused already")
+		return fleet.RefuseDone("is paused already")
 	case r.State != fleet.RolloutRunning:
 		return checkLive(r, "pause")
 	case own != nil:
 		return own
 	case !atOnce && r.PauseAsked != nil:
-		return done("pauses when the current batch has ended: %s has asked for that already", r.PauseAsked.By)
+		return fleet.RefuseDone("pauses when the current batch has ended: %s has asked for that already", r.PauseAsked.By)
 	}
 	return nil
 }
@@ -239,7 +231,7 @@ func checkContinue(r *fleet.Rollout, a Around) *fleet.Refusal {
 	case r.State != fleet.RolloutPaused:
 		return nil
 	case a.back() != nil:
-		return refusal("is being rolled back by %s: cancel that first, or wait until it has ended", Title(a.back()))
+		return fleet.Refuse("is being rolled back by %s: cancel that first, or wait until it has ended", Title(a.back()))
 	case a.Locked != nil:
 		return &fleet.Refusal{Text: "cannot go on: " + a.Locked.Message, Code: a.Locked.Code}
 	}
@@ -251,7 +243,7 @@ func checkResume(r *fleet.Rollout, a Around, now time.Time) *fleet.Refusal {
 	case r.State == fleet.RolloutRunning && r.PauseAsked != nil:
 		return nil
 	case r.State == fleet.RolloutRunning:
-		return done("is running already")
+		return fleet.RefuseDone("is running already")
 	case r.State != fleet.RolloutPaused:
 		return checkLive(r, "resume")
 	}
@@ -270,7 +262,7 @@ func checkForce(r *fleet.Rollout, own *fleet.Refusal, a Around, now time.Time) *
 	case own != nil:
 		return own
 	case r.State == fleet.RolloutRunning && r.Forced != nil:
-		return done("ignores failures already: %s has forced it", r.Forced.By)
+		return fleet.RefuseDone("ignores failures already: %s has forced it", r.Forced.By)
 	case checkDeadline(r, now) != nil:
 		return checkDeadline(r, now)
 	}
@@ -291,9 +283,9 @@ func checkPromote(r *fleet.Rollout, own *fleet.Refusal, a Around, now time.Time)
 	case own != nil:
 		return own
 	case r.Promoted != nil && failed:
-		return refusal("was promoted already (%s), and has stopped since: %s. Look at the failures, then resume it with a reason", r.Promoted.By, r.Stop.Text)
+		return fleet.Refuse("was promoted already (%s), and has stopped since: %s. Look at the failures, then resume it with a reason", r.Promoted.By, r.Stop.Text)
 	case r.Promoted != nil:
-		return done("was promoted already: %s has done it", r.Promoted.By)
+		return fleet.RefuseDone("was promoted already: %s has done it", r.Promoted.By)
 	case checkDeadline(r, now) != nil:
 		return checkDeadline(r, now)
 	case failed:
@@ -307,7 +299,7 @@ func checkAdjust(r *fleet.Rollout) *fleet.Refusal {
 	case checkLive(r, "adjust") != nil:
 		return checkLive(r, "adjust")
 	case r.RollbackOf != "":
-		return refusal("is a rollback, and goes by the limits of the rollout that it rolls back: it cannot be adjusted")
+		return fleet.Refuse("is a rollback, and goes by the limits of the rollout that it rolls back: it cannot be adjusted")
 	}
 	return nil
 }
@@ -317,15 +309,15 @@ func checkApprove(r *fleet.Rollout) *fleet.Refusal {
 	case checkLive(r, "approve") != nil:
 		return checkLive(r, "approve")
 	case r.Approved != nil:
-		return done("was approved already: %s has done it", r.Approved.By)
+		return fleet.RefuseDone("was approved already: %s has done it", r.Approved.By)
 	case r.Promoted != nil:
-		return refusal("was promoted by %s: there is nothing to approve", r.Promoted.By)
+		return fleet.Refuse("was promoted by %s: there is nothing to approve", r.Promoted.By)
 	case !NeedsApproval(&r.Plan):
-		return refusal("has a plan that asks for no approval: there is nothing to approve")
+		return fleet.Refuse("has a plan that asks for no approval: there is nothing to approve")
 	}
 	for _, b := range r.Batches {
 		if b.Kind == fleet.BatchCanary && b.EndedAt == nil {
-			return refusal("has canaries that are not done (%d of %d are): approve them when they are", b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
+			return fleet.Refuse("has canaries that are not done (%d of %d are): approve them when they are", b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
 		}
 	}
 	return nil
@@ -336,9 +328,9 @@ func checkCancel(r *fleet.Rollout, own *fleet.Refusal) *fleet.Refusal {
 	case own != nil:
 		return own
 	case r.State == fleet.RolloutCancelled:
-		return done("was cancelled")
+		return fleet.RefuseDone("was cancelled")
 	case r.State == fleet.RolloutCancelling:
-		return done("is being cancelled already")
+		return fleet.RefuseDone("is being cancelled already")
 	}
 	return checkLive(r, "cancel")
 }
@@ -348,9 +340,9 @@ func checkCancelNow(r *fleet.Rollout, own *fleet.Refusal) *fleet.Refusal {
 	case own != nil:
 		return own
 	case r.CancelledNow != nil:
-		return done("was cancelled at once already: %s has done it", r.CancelledNow.By)
+		return fleet.RefuseDone("was cancelled at once already: %s has done it", r.CancelledNow.By)
 	case r.State == fleet.RolloutCancelled:
-		return done("was cancelled")
+		return fleet.RefuseDone("was cancelled")
 	case r.State == fleet.RolloutCancelling:
 		return nil
 	}
@@ -364,9 +356,9 @@ func checkRetry(r *fleet.Rollout, own *fleet.Refusal, all bool) *fleet.Refusal {
 	case own != nil:
 		return own
 	case all && Ordered(r, fleet.OrderRetry, nil):
-		return done("retries all that failed already")
+		return fleet.RefuseDone("retries all that failed already")
 	case all && r.Counts.Bad()+r.Counts.Refused == 0:
-		return refusal("has no target that failed: name the agents to retry others, such as withdrawn ones")
+		return fleet.Refuse("has no target that failed: name the agents to retry others, such as withdrawn ones")
 	}
 	return nil
 }
@@ -381,7 +373,7 @@ func checkSkip(r *fleet.Rollout, own *fleet.Refusal) *fleet.Refusal {
 func checkRollback(r *fleet.Rollout, own *fleet.Refusal, a Around, all bool) *fleet.Refusal {
 	switch {
 	case r.RollbackOf != "":
-		return refusal("is itself a rollback: make a rollout to the version that the agents should run")
+		return fleet.Refuse("is itself a rollback: make a rollout to the version that the agents should run")
 	case r.State == fleet.RolloutDraft:
 		return checkLive(r, "roll back")
 	case own != nil:
@@ -393,11 +385,11 @@ func checkRollback(r *fleet.Rollout, own *fleet.Refusal, a Around, all bool) *fl
 	}
 	for i := range a.Backs { // one of each scope
 		if b := &a.Backs[i]; b.ID == id && b.State != fleet.RolloutDraft {
-			return done("was rolled back so already, by %s", Title(b))
+			return fleet.RefuseDone("was rolled back so already, by %s", Title(b))
 		}
 	}
 	if b := a.back(); b != nil {
-		return refusal("is being rolled back by %s: wait until that has ended, or cancel it", Title(b))
+		return fleet.Refuse("is being rolled back by %s: wait until that has ended, or cancel it", Title(b))
 	}
 	return nil
 }
@@ -429,22 +421,22 @@ func CheckTarget(name string, r *fleet.Rollout, t *fleet.Target) *fleet.Refusal 
 	case CommandSkip:
 		return checkSkipTarget(r, t)
 	}
-	return refusal("has no command %s", name)
+	return fleet.Refuse("has no command %s", name)
 }
 
 func checkRetryTarget(r *fleet.Rollout, t *fleet.Target) *fleet.Refusal {
 	failed := t.State == fleet.TargetFailed || t.State == fleet.TargetRolledBack || Refused(t)
 	switch {
 	case t.State == fleet.TargetPending:
-		return done("waits for its turn already")
+		return fleet.RefuseDone("waits for its turn already")
 	case t.State == fleet.TargetSucceeded:
-		return refusal("runs the version already, and need not be retried")
+		return fleet.Refuse("runs the version already, and need not be retried")
 	case t.State == fleet.TargetSkipped && !failed:
-		return refusal("was left out, and cannot be retried: make another rollout for it")
+		return fleet.Refuse("was left out, and cannot be retried: make another rollout for it")
 	case !failed && t.State != fleet.TargetWithdrawn && t.State != fleet.TargetExpired:
-		return refusal("has not failed (%s), and cannot be retried", spaced(string(t.State)))
+		return fleet.Refuse("has not failed (%s), and cannot be retried", spaced(string(t.State)))
 	case orderedFor(r, fleet.OrderRetry, t.AgentID), failed && Ordered(r, fleet.OrderRetry, nil):
-		return done("is retried already")
+		return fleet.RefuseDone("is retried already")
 	}
 	return nil
 }
@@ -452,13 +444,13 @@ func checkRetryTarget(r *fleet.Rollout, t *fleet.Target) *fleet.Refusal {
 func checkSkipTarget(r *fleet.Rollout, t *fleet.Target) *fleet.Refusal {
 	switch {
 	case t.State == fleet.TargetSkipped, orderedFor(r, fleet.OrderSkip, t.AgentID):
-		return done("is left out already")
+		return fleet.RefuseDone("is left out already")
 	case t.State == fleet.TargetSucceeded:
-		return refusal("runs the version already, and cannot be left out: roll back to undo that")
+		return fleet.Refuse("runs the version already, and cannot be left out: roll back to undo that")
 	case t.State == fleet.TargetUpgrading, t.State == fleet.TargetVerifying:
-		return refusal("is being upgraded (%s), and cannot be left out before its end", spaced(string(t.State)))
+		return fleet.Refuse("is being upgraded (%s), and cannot be left out before its end", spaced(string(t.State)))
 	case t.State == fleet.TargetCancelled:
-		return refusal("was cancelled with its rollout, and cannot be left out")
+		return fleet.Refuse("was cancelled with its rollout, and cannot be left out")
 	}
 	return nil
 }
@@ -474,11 +466,11 @@ func nothingBack(name string, r *fleet.Rollout) *fleet.Refusal {
 	c := &r.Counts
 	switch {
 	case name == CommandRollbackFailed && c.Failed == 0 && c.RolledBack > 0:
-		return refusal("has no failed target to roll back: the watchers of all that failed have restored the earlier version")
+		return fleet.Refuse("has no failed target to roll back: the watchers of all that failed have restored the earlier version")
 	case name == CommandRollbackFailed && c.Failed == 0:
-		return refusal("has no target that failed")
+		return fleet.Refuse("has no target that failed")
 	case name == CommandRollbackAll && c.Failed+c.Succeeded+c.Verifying+c.Upgrading == 0 && !waitsFor(r, fleet.WhyUnconfirmed):
-		return refusal("has no target that runs the version, or is about to")
+		return fleet.Refuse("has no target that runs the version, or is about to")
 	}
 	return nil
 }

@@ -83,20 +83,20 @@ func (lockstep) Refusal(command string, r *fleet.Rollout) *fleet.Refusal {
 	case CommandSkip:
 		return checkTogether(r, "leave targets out")
 	case CommandForce:
-		return refusal("is in lockstep, and nothing can be forced: its targets are either all ready, or none begins. Mend what it names, then resume it")
+		return fleet.Refuse("is in lockstep, and nothing can be forced: its targets are either all ready, or none begins. Mend what it names, then resume it")
 	case CommandPromote:
-		return refusal("is in lockstep, and cannot be promoted: its targets go together, and it waits for no canaries, soak or approval")
+		return fleet.Refuse("is in lockstep, and cannot be promoted: its targets go together, and it waits for no canaries, soak or approval")
 	case CommandRetry, CommandRetryTargets:
-		return refusal("is in lockstep, and no target can try again by itself: make another rollout when this one has ended")
+		return fleet.Refuse("is in lockstep, and no target can try again by itself: make another rollout when this one has ended")
 	case CommandRollbackFailed, CommandRollbackAll:
-		return refusal("is in lockstep, and a rollback would run mixed versions: cancel it before its phase switch, or afterwards make another rollout in lockstep to the earlier version (with force, since it goes down)")
+		return fleet.Refuse("is in lockstep, and a rollback would run mixed versions: cancel it before its phase switch, or afterwards make another rollout in lockstep to the earlier version (with force, since it goes down)")
 	case CommandCancel:
 		if r.State.Active() && r.Lockstep.Committed() {
-			return refusal("is in the phase %s, and goes through to its end: it is too late to cancel it. Its targets would run different versions", spaced(string(r.Lockstep.Phase)))
+			return fleet.Refuse("is in the phase %s, and goes through to its end: it is too late to cancel it. Its targets would run different versions", spaced(string(r.Lockstep.Phase)))
 		}
 	case CommandCancelNow:
 		if r.State.Active() && r.Lockstep.Running() {
-			return refusal("is in lockstep, and holds its hosts until all of them run one version: cancel it without now to undo everything")
+			return fleet.Refuse("is in lockstep, and holds its hosts until all of them run one version: cancel it without now to undo everything")
 		}
 	}
 	return nil
@@ -108,11 +108,11 @@ func checkTogether(r *fleet.Rollout, verb string) *fleet.Refusal {
 	case !r.Lockstep.Running():
 		return nil
 	case r.Lockstep.Committed():
-		return refusal("is in the phase %s, and goes through to its end: it is too late to %s. Its targets would run different versions", spaced(string(r.Lockstep.Phase)), verb)
+		return fleet.Refuse("is in the phase %s, and goes through to its end: it is too late to %s. Its targets would run different versions", spaced(string(r.Lockstep.Phase)), verb)
 	case r.Lockstep.Undo != nil:
-		return refusal("is being undone, it is too late to %s: wait until it has ended", verb)
+		return fleet.Refuse("is being undone, it is too late to %s: wait until it has ended", verb)
 	}
-	return refusal("is in the phase %s, and all of its targets wait for each other: it is too late to %s. Cancel it to undo everything", spaced(string(r.Lockstep.Phase)), verb)
+	return fleet.Refuse("is in the phase %s, and all of its targets wait for each other: it is too late to %s. Cancel it to undo everything", spaced(string(r.Lockstep.Phase)), verb)
 }
 
 func (lockstep) Warnings(p *fleet.Plan, pre *fleet.Preview, _ []Member) []string {

@@ -50,7 +50,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	case err != nil:
 		return 0, err
 	case out.conflict:
-		return 0, exists("action", a.ID)
+		return 0, store.Exists("action", a.ID)
 	}
 	if cancelled != nil {
 		if err := c.Cancel(ctx, a.ID, *cancelled); err != nil {
@@ -120,7 +120,7 @@ func (c actions) one(ctx context.Context, id string, as view) (fleet.Action, err
 	case err != nil:
 		return fleet.Action{}, err
 	case len(list) == 0:
-		return fleet.Action{}, missing("action", id)
+		return fleet.Action{}, store.Missing("action", id)
 	}
 	return list[0], nil
 }

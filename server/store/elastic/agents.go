@@ -88,7 +88,7 @@ func (g agents) Create(ctx context.Context, a fleet.Agent) error {
 			return err
 		}
 	}
-	return exists("agent", a.ID)
+	return store.Exists("agent", a.ID)
 }
 
 // storedHead is the head of an agent with the guard at which it was read.
@@ -132,7 +132,7 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]storedHead, error
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
 	f, err := g.s.c.get(ctx, "read agents", key{indexAgents, id}, agentFields...)
 	if err == nil && !f.exists {
-		err = missing("agent", id)
+		err = store.Missing("agent", id)
 	}
 	if err != nil {
 		return fleet.Agent{}, err
@@ -195,9 +195,9 @@ func (g agents) write(ctx context.Context, a *fleet.Agent, seen *fleet.Touch) (i
 		known = false
 		switch {
 		case !now.exists:
-			return 0, missing("agent", a.ID)
+			return 0, store.Missing("agent", a.ID)
 		case now.Rev != a.Revision:
-			return 0, changed("agent", a.ID)
+			return 0, store.Changed("agent", a.ID)
 		}
 		rev, done, err := g.replace(ctx, a, now, seen)
 		if err != nil || done {
@@ -205,7 +205,7 @@ func (g agents) write(ctx context.Context, a *fleet.Agent, seen *fleet.Touch) (i
 		}
 		// A touch or another update came first. The next iteration finds out which.
 	}
-	return 0, changed("agent", a.ID)
+	return 0, store.Changed("agent", a.ID)
 }
 
 // replace writes the document if the stored one is still the one that was read. Otherwise
@@ -277,9 +277,9 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 			a, now := &list[i], heads[n]
 			switch {
 			case !now.exists:
-				errs[i] = missing("agent", a.ID)
+				errs[i] = store.Missing("agent", a.ID)
 			case now.Rev != a.Revision || try == writeTries:
-				errs[i] = changed("agent", a.ID)
+				errs[i] = store.Changed("agent", a.ID)
 			case now.AccessKeyID != a.AccessKeyID:
 				// This is rare and needs more than one write.
 				_, errs[i] = g.write(ctx, a, nil)

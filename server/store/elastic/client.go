@@ -297,40 +297,36 @@ func fault(op string, err error) error {
 	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, errClosed) || errors.Is(err, elastictransport.ErrClosed):
-		return unavailable(op, err, "the store is closed: the server is shutting down")
+		return store.Unavailable(op, err, "the store is closed: the server is shutting down")
 	case errors.Is(err, context.Canceled):
-		return unavailable(op, err, "the caller stopped waiting for the store")
+		return store.Unavailable(op, err, "the caller stopped waiting for the store")
 	case errors.Is(err, context.DeadlineExceeded):
-		return unavailable(op, err, "Elasticsearch did not answer in time (%s): look at the health and the load of the cluster", op)
+		return store.Unavailable(op, err, "Elasticsearch did not answer in time (%s): look at the health and the load of the cluster", op)
 	case errors.As(err, &refused):
 		return refusedFault(op, refused)
 	}
-	return unavailable(op, err, "Elasticsearch cannot be reached (%s): %s", op, reachText(err))
+	return store.Unavailable(op, err, "Elasticsearch cannot be reached (%s): %s", op, reachText(err))
 }
 
 func refusedFault(op string, r *refusal) error {
 	switch {
 	case r.status == http.StatusUnauthorized:
-		return unavailable(op, r, "Elasticsearch does not know the credentials of the store: check them")
+		return store.Unavailable(op, r, "Elasticsearch does not know the credentials of the store: check them")
 	case r.status == http.StatusForbidden && !r.blocked():
-		return unavailable(op, r, "Elasticsearch does not allow the store to %s: check the privileges of its user or key: %s", op, r.reason)
+		return store.Unavailable(op, r, "Elasticsearch does not allow the store to %s: check the privileges of its user or key: %s", op, r.reason)
 	case r.blocked():
-		return unavailable(op, r, "Elasticsearch takes no writes (%s): free disk space, or remove the block: %s", op, r.reason)
+		return store.Unavailable(op, r, "Elasticsearch takes no writes (%s): free disk space, or remove the block: %s", op, r.reason)
 	case r.kind == "index_not_found_exception":
-		return unavailable(op, r, "an index of the store is missing (%s): %s: restart a server to create it, or restore it", op, r.reason)
+		return store.Unavailable(op, r, "an index of the store is missing (%s): %s: restart a server to create it, or restore it", op, r.reason)
 	case r.shardUnavailable():
 		which, _, _ := strings.Cut(r.reason, " Timeout: ") // the rest is the request
-		return unavailable(op, r, "an index is red, none of its copies is available (%s): look at the health of the cluster, and start the nodes that are missing: %s", op, which)
+		return store.Unavailable(op, r, "an index is red, none of its copies is available (%s): look at the health of the cluster, and start the nodes that are missing: %s", op, which)
 	case r.status == http.StatusTooManyRequests:
-		return unavailable(op, r, "Elasticsearch is overloaded (%s): %s", op, r.reason)
+		return store.Unavailable(op, r, "Elasticsearch is overloaded (%s): %s", op, r.reason)
 	case r.status >= http.StatusInternalServerError:
-		return unavailable(op, r, "Elasticsearch failed (%s): %s", op, r.reason)
+		return store.Unavailable(op, r, "Elasticsearch failed (%s): %s", op, r.reason)
 	}
 	return &fleet.Error{Kind: fleet.Internal, Message: fmt.Sprintf("Elasticsearch refuses to %s: %s", op, r), Err: r}
-}
-
-func unavailable(op string, err error, format string, args ...any) error {
-	return &fleet.Error{Kind: fleet.Unavailable, Message: fmt.Sprintf(format, args...), Err: fmt.Errorf("%s: %w", op, err)}
 }
 
 // reachText returns the message of a network error without the URL of the request.
@@ -347,16 +343,4 @@ func reachText(err error) string {
 		return "the request failed"
 	}
 	return s
-}
-
-func missing(noun, id string) error {
-	return fleet.Errorf(fleet.NotFound, "%s %s does not exist", noun, id)
-}
-
-func exists(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s already exists", noun, id)
-}
-
-func changed(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s was changed by someone else: read it again and repeat the change", noun, id)
 }

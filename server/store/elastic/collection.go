@@ -100,7 +100,7 @@ func (c documents) Create(ctx context.Context, id string, v any) error {
 	source["born"] = c.s.clock.next()
 	out, err := c.s.c.write1(ctx, "create "+c.noun, withNonce(write{verb: create, key: c.key(id)}, source))
 	if err == nil && out.conflict {
-		err = exists(c.noun, id)
+		err = store.Exists(c.noun, id)
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (c documents) Create(ctx context.Context, id string, v any) error {
 func (c documents) Get(ctx context.Context, id string, v any) (int64, error) {
 	f, err := c.s.c.get(ctx, "read "+c.noun, c.key(id), packedFields...)
 	if err == nil && !f.exists {
-		err = missing(c.noun, id)
+		err = store.Missing(c.noun, id)
 	}
 	if err != nil {
 		return 0, err
@@ -143,18 +143,18 @@ func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g gu
 		case err != nil:
 			return 0, err
 		case !f.exists:
-			return 0, missing(noun, id)
+			return 0, store.Missing(noun, id)
 		}
-		return 0, changed(noun, id)
+		return 0, store.Changed(noun, id)
 	}
 	out, err := c.write1(ctx, op, withNonce(write{verb: update, key: k, guard: g, replaces: replaces}, fields))
 	switch {
 	case err != nil:
 		return 0, err
 	case out.missing:
-		return 0, missing(noun, id)
+		return 0, store.Missing(noun, id)
 	case out.conflict:
-		return 0, changed(noun, id)
+		return 0, store.Changed(noun, id)
 	}
 	return out.guard.revision(), nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type results struct{ s *Store }
@@ -149,7 +150,7 @@ func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Resul
 	id := fleet.ResultID(actionID, agentID)
 	f, err := r.s.c.get(ctx, "read result", key{indexResults, id}, packedFields...)
 	if err == nil && !f.exists {
-		err = missing("result", id)
+		err = store.Missing("result", id)
 	}
 	if err != nil {
 		return fleet.Result{}, err

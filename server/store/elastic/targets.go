@@ -99,13 +99,9 @@ func (g targets) Get(ctx context.Context, rolloutID, agentID string) (fleet.Targ
 	case err != nil:
 		return fleet.Target{}, err
 	case len(list) == 0:
-		return fleet.Target{}, missingTarget(rolloutID, agentID)
+		return fleet.Target{}, store.MissingTarget(rolloutID, agentID)
 	}
 	return list[0], nil
-}
-
-func missingTarget(rolloutID, agentID string) error {
-	return fleet.Errorf(fleet.NotFound, "agent %s is not a target of rollout %s", agentID, rolloutID)
 }
 
 func (g targets) GetMany(ctx context.Context, rolloutID string, agentIDs []string) ([]fleet.Target, error) {
@@ -160,9 +156,9 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 	for n, i := range indices {
 		switch v := &list[i]; {
 		case outcomes[n].missing:
-			errs[i] = missingTarget(v.RolloutID, v.AgentID)
+			errs[i] = store.MissingTarget(v.RolloutID, v.AgentID)
 		case outcomes[n].conflict:
-			errs[i] = changed("target", v.RolloutID+":"+v.AgentID)
+			errs[i] = store.Changed("target", v.RolloutID+":"+v.AgentID)
 		default:
 			revisions[i] = outcomes[n].guard.revision()
 		}

@@ -43,7 +43,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		err := t.get(`INSERT INTO actions (id, rev, expiration, cancelled_at, type, created_at, doc) VALUES (?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING seq`,
 			[]any{id, expiration, cancelled, kind, created, doc}, &seq)
 		if errors.Is(err, sql.ErrNoRows) {
-			return 0, exists("action", id)
+			return 0, store.Exists("action", id)
 		}
 		if err != nil {
 			return 0, err
@@ -132,7 +132,7 @@ func (c actions) head(ctx context.Context, id string) (actionHead, error) {
 	case err != nil:
 		return actionHead{}, err
 	case len(heads) == 0:
-		return actionHead{}, missing("action", id)
+		return actionHead{}, store.Missing("action", id)
 	}
 	return heads[0], nil
 }
@@ -146,7 +146,7 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 		var found int
 		err = t.get(`SELECT 1 FROM actions WHERE id = ?`, []any{id}, &found)
 		if errors.Is(err, sql.ErrNoRows) {
-			return missing("action", id)
+			return store.Missing("action", id)
 		}
 		return err
 	})

@@ -263,7 +263,7 @@ func (g agents) document(scan scan) (read func() (fleet.Agent, error), err error
 }
 
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
-	return g.one(ctx, missing("agent", id),
+	return g.one(ctx, store.Missing("agent", id),
 		`SELECT `+agentColumns+` FROM agents a JOIN agent_last_seen l ON l.rid = a.rid WHERE a.id = ?`, id)
 }
 
@@ -527,11 +527,11 @@ func updateAgentKey(t *tx, row agentRow) error {
 	err := t.get(`SELECT rid, rev FROM agents WHERE id = ?`, []any{row.id}, &rid, &rev)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return missing("agent", row.id)
+		return store.Missing("agent", row.id)
 	case err != nil:
 		return err
 	case revision(rid, rev) != row.revision:
-		return changed("agent", row.id)
+		return store.Changed("agent", row.id)
 	}
 	_, err = t.exec(`UPDATE agents SET rev = rev + 1, access_key_id = ?, doc = ? WHERE rid = ?`, row.accessKey, row.doc, rid)
 	if code(err) == sqlite3.SQLITE_CONSTRAINT {

@@ -32,7 +32,7 @@ func (c documents) Create(ctx context.Context, id string, v any) error {
 	return c.s.write(ctx, "create "+c.noun, func(t *tx) error {
 		n, err := t.exec(`INSERT INTO documents (noun, id, rev, doc) VALUES (?, ?, 1, ?) ON CONFLICT DO NOTHING`, c.noun, id, doc)
 		if err == nil && n == 0 {
-			err = exists(c.noun, id)
+			err = store.Exists(c.noun, id)
 		}
 		return err
 	})
@@ -43,7 +43,7 @@ func (c documents) Get(ctx context.Context, id string, v any) (int64, error) {
 	var doc string
 	err := c.s.get(ctx, `SELECT rid, rev, doc FROM documents WHERE noun = ? AND id = ?`, []any{c.noun, id}, &rid, &rev, &doc)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = missing(c.noun, id)
+		err = store.Missing(c.noun, id)
 	}
 	if err != nil {
 		return 0, err
@@ -61,11 +61,11 @@ func (c documents) Update(ctx context.Context, id string, want int64, v any) (in
 		err := t.get(`SELECT rid, rev FROM documents WHERE noun = ? AND id = ?`, []any{c.noun, id}, &rid, &rev)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return 0, missing(c.noun, id)
+			return 0, store.Missing(c.noun, id)
 		case err != nil:
 			return 0, err
 		case revision(rid, rev) != want:
-			return 0, changed(c.noun, id)
+			return 0, store.Changed(c.noun, id)
 		}
 		doc, err := kept(t, reflect.TypeOf(v), "documents", rid, doc)
 		if err != nil {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 
 	modernc "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // fault turns an error of SQLite into a fleet.Error that says what to try. It returns
@@ -26,19 +26,15 @@ func fault(path, op string, err error) error {
 	case errors.As(err, &known) || errors.Is(err, sql.ErrNoRows):
 		return err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
-		return unavailable(op, err, "the caller stopped waiting for the store")
+		return store.Unavailable(op, err, "the caller stopped waiting for the store")
 	case errors.Is(err, errClosed) || errors.Is(err, sql.ErrConnDone) || strings.Contains(err.Error(), "database is closed"):
 		// database/sql exports no error for the last one.
-		return unavailable(op, err, "the store is closed: the server is shutting down")
+		return store.Unavailable(op, err, "the store is closed: the server is shutting down")
 	}
 	if advice, ok := adviceFor(err); ok {
-		return unavailable(op, err, "database %s: %s", path, advice)
+		return store.Unavailable(op, err, "database %s: %s", path, advice)
 	}
-	return unavailable(op, err, "database %s: %s failed: %v", path, op, err)
-}
-
-func unavailable(op string, err error, format string, args ...any) error {
-	return &fleet.Error{Kind: fleet.Unavailable, Message: fmt.Sprintf(format, args...), Err: fmt.Errorf("%s: %w", op, err)}
+	return store.Unavailable(op, err, "database %s: %s failed: %v", path, op, err)
 }
 
 const damaged = "it is damaged: stop the server, keep a copy, and restore a backup or salvage it with `sqlite3 FILE .recover`"

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type results struct{ s *Store }
@@ -162,7 +163,7 @@ func (c countChanges) write(t *tx) error {
 }
 
 func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {
-	return one(ctx, r.s, missing("result", fleet.ResultID(actionID, agentID)), resultDocument,
+	return one(ctx, r.s, store.Missing("result", fleet.ResultID(actionID, agentID)), resultDocument,
 		`SELECT rid, rev, doc FROM results WHERE action_id = ? AND agent_id = ?`, actionID, agentID)
 }
 

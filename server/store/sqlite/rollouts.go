@@ -29,7 +29,7 @@ func (r rolloutDocuments) Create(ctx context.Context, id string, v any) error {
 	return r.s.write(ctx, "create rollout", func(t *tx) error {
 		n, err := t.exec(`INSERT INTO rollouts (id, rev, active, doc) VALUES (?, 1, ?, ?) ON CONFLICT DO NOTHING`, id, active, doc)
 		if err == nil && n == 0 {
-			err = exists("rollout", id)
+			err = store.Exists("rollout", id)
 		}
 		return err
 	})
@@ -40,7 +40,7 @@ func (r rolloutDocuments) Get(ctx context.Context, id string, v any) (int64, err
 	var doc string
 	err := r.s.get(ctx, `SELECT rid, rev, doc FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev, &doc)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = missing("rollout", id)
+		err = store.Missing("rollout", id)
 	}
 	if err != nil {
 		return 0, err
@@ -63,11 +63,11 @@ func (r rolloutDocuments) Update(ctx context.Context, id string, want int64, v a
 		err := t.get(`SELECT rid, rev FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return 0, missing("rollout", id)
+			return 0, store.Missing("rollout", id)
 		case err != nil:
 			return 0, err
 		case revision(rid, rev) != want:
-			return 0, changed("rollout", id)
+			return 0, store.Changed("rollout", id)
 		}
 		doc, err := kept(t, reflect.TypeFor[fleet.Rollout](), "rollouts", rid, doc)
 		if err != nil {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type settings struct{ s *Store }
@@ -13,7 +15,7 @@ func (g settings) Get(ctx context.Context, name string) ([]byte, error) {
 	var stored []byte
 	err := g.s.get(ctx, `SELECT value FROM settings WHERE name = ?`, []any{name}, &stored)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, missing("setting", name)
+		return nil, store.Missing("setting", name)
 	}
 	return stored, err
 }

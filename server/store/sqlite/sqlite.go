@@ -118,7 +118,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	err := s.writer.run(ctx, func(*tx) error { return nil })
 	if errors.Is(err, context.DeadlineExceeded) {
-		return unavailable("ping", err, "database %s: it takes no writes: another process may have locked it, or the disk does not answer", s.path)
+		return store.Unavailable("ping", err, "database %s: it takes no writes: another process may have locked it, or the disk does not answer", s.path)
 	}
 	if err == nil && s.writer.failing.Load() {
 		err = s.probe(ctx)

@@ -138,12 +138,8 @@ func (g targets) document(scan scan) (read func() (fleet.Target, error), err err
 }
 
 func (g targets) Get(ctx context.Context, rolloutID, agentID string) (fleet.Target, error) {
-	return one(ctx, g.s, missingTarget(rolloutID, agentID), g.document,
+	return one(ctx, g.s, store.MissingTarget(rolloutID, agentID), g.document,
 		`SELECT rid, rev, doc FROM targets WHERE list = `+ofRollout+` AND agent_id = ?`, rolloutID, agentID)
-}
-
-func missingTarget(rolloutID, agentID string) error {
-	return fleet.Errorf(fleet.NotFound, "agent %s is not a target of rollout %s", agentID, rolloutID)
 }
 
 func (g targets) GetMany(ctx context.Context, rolloutID string, agentIDs []string) ([]fleet.Target, error) {
@@ -216,7 +212,7 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 func updateTarget(t *tx, lists targetLists, r targetRow) (int64, error) {
 	list, err := lists.number(t, r.rollout)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, missingTarget(r.rollout, r.agent)
+		return 0, store.MissingTarget(r.rollout, r.agent)
 	}
 	if err != nil {
 		return 0, err
@@ -236,10 +232,10 @@ func updateTarget(t *tx, lists targetLists, r targetRow) (int64, error) {
 	var found int
 	err = t.get(`SELECT 1 FROM targets WHERE agent_id = ? AND list = ?`, []any{r.agent, list}, &found)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, missingTarget(r.rollout, r.agent)
+		return 0, store.MissingTarget(r.rollout, r.agent)
 	}
 	if err == nil {
-		err = changed("target", r.rollout+":"+r.agent)
+		err = store.Changed("target", r.rollout+":"+r.agent)
 	}
 	return 0, err
 }

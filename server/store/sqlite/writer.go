@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -385,15 +384,3 @@ func (t *tx) each(query string, args []any, f func(scan) error) error {
 // revision returns the Revision that callers see. A rid is never used again, so the revision
 // of a deleted document does not match a later document with the same id.
 func revision(rid, rev int64) int64 { return rid<<32 | rev }
-
-func changed(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s was changed by someone else: read it again and repeat the change", noun, id)
-}
-
-func missing(noun, id string) error {
-	return fleet.Errorf(fleet.NotFound, "%s %s does not exist", noun, id)
-}
-
-func exists(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s already exists", noun, id)
-}

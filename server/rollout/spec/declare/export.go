@@ -10,7 +10,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/spec"
-	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
 // exported is what an export says of where an object comes from, in an annotation.
@@ -105,7 +104,7 @@ func (e *export) policy(p *fleet.Policy) {
 	}
 	var together []spec.Component
 	for _, c := range p.Components {
-		version := wanted(c)
+		version := fleet.WantedVersion(c)
 		if version == "" || e.declared(p.ID, c.Name) {
 			continue
 		}
@@ -123,16 +122,6 @@ func (e *export) policy(p *fleet.Policy) {
 	if len(together) > 0 { // another strategy, so an object of its own
 		e.add(p.ID+"-lockstep", from, spec.Spec{Selector: own.Selector, Components: together, Strategy: fleet.Strategy{Kind: fleet.LockstepStrategy}})
 	}
-}
-
-// wanted returns the version of a component that a policy wants; empty: it leaves that to
-// operators.
-func wanted(c agentapi.PolicyComponent) string {
-	if c.Lockstep && c.InForce != nil {
-		version, _ := fleet.InForce(c)
-		return version
-	}
-	return c.Version
 }
 
 func (e *export) rollout(r *fleet.Rollout) {
