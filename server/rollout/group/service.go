@@ -33,9 +33,6 @@ import (
 // system is the actor of what no person decided.
 const system = fleet.System
 
-const (
-)
-
 // Config is what a service depends on.
 type Config struct {
 	Store    store.Store
