@@ -17,29 +17,29 @@ const maxRecorded = 100
 // recordedAs returns the verb of the audit entries about an action, and what it orders, which is
 // followed by its agents.
 func recordedAs(a fleet.Action) (verb, what string) {
-	switch {
-	case a.Type == agentapi.ActionUnenroll:
+	switch a.Type {
+	case agentapi.ActionUnenroll:
 		return "agent.unenroll", "the unenrolment of"
-	case a.Type == agentapi.ActionRequestDiagnostics:
+	case agentapi.ActionRequestDiagnostics:
 		return "agent.request_diagnostics", "the diagnostics of"
-	case a.Type == agentapi.ActionForceUnenroll:
+	case agentapi.ActionForceUnenroll:
 		return "agent.revoke", "the unenrolment, with revoked keys, of"
-	case a.Type == agentapi.ActionPolicyReassign:
+	case agentapi.ActionPolicyReassign:
 		return "agent.reassign", "policy " + a.NewPolicy() + " for"
-	case a.Type == agentapi.ActionUpdateTags:
+	case agentapi.ActionUpdateTags:
 		return "agent.tag", "other tags for"
-	case a.Type == agentapi.ActionStage:
+	case agentapi.ActionStage:
 		return "agent.stage", "the staging of " + fleet.What(a.Component(), a.Upgrade().Version) + " on"
-	case a.Type == agentapi.ActionUpgrade:
-		what, order := "agent", "upgrade"
+	case agentapi.ActionUpgrade:
+		kind, order := "agent", "upgrade"
 		if a.Upgrade().Rollback {
 			order = "rollback"
 		}
 		of := ""
 		if c := a.Component(); c != "" {
-			what, of = "component", " of component "+c
+			kind, of = "component", " of component "+c
 		}
-		return what + "." + order, "the " + order + of + " to " + a.Upgrade().Version + " of"
+		return kind + "." + order, "the " + order + of + " to " + a.Upgrade().Version + " of"
 	}
 	return "agent.action", string(a.Type) + " of"
 }
