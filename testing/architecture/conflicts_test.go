@@ -11,7 +11,6 @@ var conflictLoops = map[string]string{
 	"server/rollout/action/execute.go":                "an order answers for each agent why it was refused, and judges an agent again that has changed",
 	"server/rollout/action/guards.go":                 "it cancels many upgrades, and a conflict says that one is over",
 	"server/agents/artifact/repository/repository.go": "it reads several documents, of which one names the others",
-	"server/rollout/spec/declare/apply.go":            "an object is created under the lock that counts them, and replaced without",
 }
 
 // Loops around a write conflict differ in their bounds and in what they repeat, unless there is one.

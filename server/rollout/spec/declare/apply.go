@@ -54,48 +54,70 @@ func (s *Service) Apply(ctx context.Context, name string, body []byte, o Options
 		return Applied{}, err
 	}
 	warnings = append(warnings, missing...)
-	recorded := false
-	for try := 1; ; try++ {
-		old, err := s.existing(ctx, &in.Fleet, o.Create)
+	var (
+		a       Applied
+		changed []string
+	)
+	next := func(was *fleet.DeclaredFleet) (fleet.DeclaredFleet, error) {
+		old, err := existing(was, &in.Fleet, o.Create)
 		if err != nil {
-			return Applied{}, err
+			return fleet.DeclaredFleet{}, err
 		}
-		a := Applied{Object: s.next(old, in), Version: version, Created: old == nil, Warnings: warnings}
+		a = Applied{Object: s.next(old, in), Version: version, Created: old == nil, Warnings: warnings}
 		if text := promotesNothing(old, &a.Object); text != "" && version == spec.APIVersion { // an older version has its own warning
 			a.Warnings = append(slices.Clip(warnings), text)
 		}
-		changed := changes(old, a.Object)
-		if a.Same = old != nil && len(changed) == 0; a.Same || o.DryRun {
-			return a, s.checkRoom(ctx, a.Created)
+		changed = changes(old, a.Object)
+		if a.Same = old != nil && len(changed) == 0; a.Same {
+			return *was, nil
 		}
-		if !recorded {
-			text := "created the fleet " + a.Metadata.Name
-			if !a.Created {
-				text = fmt.Sprintf("changed the fleet %s: %s", a.Metadata.Name, sentence(changed))
-			}
-			if err := s.record(ctx, &a.Object, verbApply, text, changed, o.Request); err != nil {
-				return a, err
-			}
-			recorded = true
-		}
-		if a.Created {
-			a.Object, err = store.Exclusively(ctx, s.Store, "declared fleets", func(ctx context.Context) (Object, error) {
-				if err := s.checkRoom(ctx, true); err != nil {
-					return a.Object, err
-				}
-				return s.write(ctx, a.Object, true)
-			})
-		} else {
-			a.Object, err = s.write(ctx, a.Object, false)
+		return a.stored()
+	}
+	name = in.Metadata.Name
+	if o.DryRun {
+		was, err := store.Optional(s.Store.DeclaredFleets().Get(ctx, name))
+		if err == nil {
+			_, err = next(was)
 		}
 		if err == nil {
-			s.publish(ctx, &a.Object, verbApply, changed, o.Request)
-			return a, nil
+			err = s.checkRoom(ctx, a.Created)
 		}
-		if fleet.KindOf(err) != fleet.Conflict || in.Metadata.ResourceVersion != "" || try == changeTries {
-			return a, err
-		}
+		return a, err
 	}
+	d, written, err := store.Put(ctx, counted{s.Store.DeclaredFleets(), s}, name, next, func(_, _ fleet.DeclaredFleet) error {
+		text := "created the fleet " + name
+		if !a.Created {
+			text = fmt.Sprintf("changed the fleet %s: %s", name, sentence(changed))
+		}
+		return s.record(ctx, &a.Object, verbApply, text, changed, o.Request)
+	})
+	switch {
+	case err != nil || !written:
+		return a, err
+	case a.Created:
+		a.Object, err = s.Get(ctx, name)
+	default:
+		a.Object, err = load(d)
+	}
+	if err == nil {
+		s.publish(ctx, &a.Object, verbApply, changed, o.Request)
+	}
+	return a, err
+}
+
+// counted creates no more objects than there may be.
+type counted struct {
+	store.Collection[fleet.DeclaredFleet]
+	s *Service
+}
+
+func (c counted) Create(ctx context.Context, d fleet.DeclaredFleet) error {
+	return c.s.Store.Exclusively(ctx, "declared fleets", func(ctx context.Context) error {
+		if err := c.s.checkRoom(ctx, true); err != nil {
+			return err
+		}
+		return c.Collection.Create(ctx, d)
+	})
 }
 
 // promotesNothing returns why forcePromote of an object can promote no rollout, as a warning; empty: it
@@ -190,16 +212,18 @@ func (s *Service) unpublished(ctx context.Context, f *spec.Fleet) (warnings []st
 
 // existing returns the object that is to be replaced, nil if there is none. It refuses a uid or a
 // resourceVersion that is not that of the object.
-func (s *Service) existing(ctx context.Context, f *spec.Fleet, create bool) (*Object, error) {
+func existing(was *fleet.DeclaredFleet, f *spec.Fleet, create bool) (*Object, error) {
 	m := &f.Metadata
-	old, err := s.Get(ctx, m.Name)
 	switch {
-	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		return nil, err
-	case err != nil && (m.UID != "" || m.ResourceVersion != ""):
+	case was == nil && (m.UID != "" || m.ResourceVersion != ""):
 		return nil, fleet.Errorf(fleet.Conflict, "there is no fleet %s any more: leave metadata.uid and metadata.resourceVersion out to create it", m.Name)
-	case err != nil:
+	case was == nil:
 		return nil, nil //nolint:nilnil // there is none
+	}
+	old, err := load(*was)
+	switch {
+	case err != nil:
+		return nil, err
 	case create:
 		return nil, fleet.Errorf(fleet.Conflict, "fleet %s exists already: use PUT to replace it", m.Name)
 	case m.UID != "" && m.UID != old.Metadata.UID:
@@ -237,20 +261,6 @@ func (s *Service) checkRoom(ctx context.Context, creates bool) error {
 		err = fleet.Errorf(fleet.Conflict, "there are %d fleets, which is the most: delete some, or select more agents by one", n)
 	}
 	return err
-}
-
-func (s *Service) write(ctx context.Context, o Object, create bool) (Object, error) {
-	if !create {
-		return s.update(ctx, o)
-	}
-	d, err := o.stored()
-	if err != nil {
-		return o, err
-	}
-	if err := s.Store.DeclaredFleets().Create(ctx, d); err != nil {
-		return o, err
-	}
-	return s.Get(ctx, o.Metadata.Name)
 }
 
 // Delete removes an object, and cancels its rollout under way unless that is promoting. Agents

@@ -33,9 +33,6 @@ const (
 	// all of them: 5,000 small ones take some milliseconds, and a fleet of 100,000 agents has an
 	// object for every 20 of them then.
 	MaxObjects = 5_000
-	// changeTries bounds the attempts of a change that conflicts with another writer. The loop
-	// writes a status every few seconds at most, so a change does not lose eight times in a row.
-	changeTries = 8
 	// maxWhy bounds a reason, in bytes, as in rollouts.
 	maxWhy = 2 << 10
 	// ErrOwned is the code of the error that an order is for agents of an object.
