@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/agent/container"
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/setup"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func containerSubcommand() *cobra.Command {

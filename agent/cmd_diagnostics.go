@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/diagnostics"
 	"github.com/muster-fleet/muster/agent/host"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func diagnosticsSubcommand() *cobra.Command {

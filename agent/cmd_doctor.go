@@ -8,9 +8,9 @@ import (
 
 	"github.com/muster-fleet/muster/agent/doctor"
 	"github.com/muster-fleet/muster/agent/setup"
-	"github.com/muster-fleet/muster/packaging/disk"
-	findings "github.com/muster-fleet/muster/packaging/doctor"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	findings "github.com/muster-fleet/muster/packaging/host/doctor"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 

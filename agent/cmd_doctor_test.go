@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
 )
 
 // A person asks before an agent is installed: can this host have one, and can it reach the server?

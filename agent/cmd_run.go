@@ -11,8 +11,8 @@ import (
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/setup"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/winservice"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/winservice"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

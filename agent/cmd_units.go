@@ -8,8 +8,8 @@ import (
 
 	"github.com/muster-fleet/muster/agent/services"
 	"github.com/muster-fleet/muster/agent/setup"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 func unitsSubcommand() *cobra.Command {

@@ -22,10 +22,10 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/terminal"
-	"github.com/muster-fleet/muster/packaging/winservice"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/host/terminal"
+	"github.com/muster-fleet/muster/packaging/host/winservice"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/host"

@@ -22,11 +22,11 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/agent/download"
-	"github.com/muster-fleet/muster/packaging/check"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/network"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/host/network"
+	"github.com/muster-fleet/muster/packaging/pkg/check"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 const (

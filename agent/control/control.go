@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/socket"
+	"github.com/muster-fleet/muster/packaging/host/socket"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/identity"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/watcher/beacon"
 )
 

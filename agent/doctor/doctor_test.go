@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/gateway"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/doctor"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
-	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 )
 
 func wants(t *testing.T, f doctor.Finding, level doctor.Level, words string) {

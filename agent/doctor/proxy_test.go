@@ -6,8 +6,8 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/doctor"
-	"github.com/muster-fleet/muster/packaging/network"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
+	"github.com/muster-fleet/muster/packaging/host/network"
 )
 
 // proxyOf names the variable that makes this program find the proxy of a server: net/http reads the

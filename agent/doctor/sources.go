@@ -15,11 +15,11 @@ import (
 
 	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/download"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/doctor"
-	"github.com/muster-fleet/muster/packaging/install"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/network"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/host/network"
+	"github.com/muster-fleet/muster/packaging/pkg/install"
 )
 
 // maxArchives is how many packages of a folder are read, the newest: they are those that an upgrade

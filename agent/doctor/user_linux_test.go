@@ -5,8 +5,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
 )
 
 // A child for the test of a user who may not read the agent's files.

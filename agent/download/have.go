@@ -3,7 +3,7 @@ package download
 import (
 	"path/filepath"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // Have returns how many bytes of a file earlier attempts have left in dir, finished or

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // memDisk is a disk in memory that can fail, or simulate a kill or a power cut, at any call.

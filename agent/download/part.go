@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // part is a download that may have begun in an earlier process.

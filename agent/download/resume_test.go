@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func TestDownloadResumesAfterABrokenConnection(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func TestNextSourceIsTriedAtOnce(t *testing.T) {

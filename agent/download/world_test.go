@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // world is a network of HTTP servers in virtual time, and a host that downloads

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // MaxDepth bounds the folders below a path, since each is open while those in it are worked on, and

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // hosts is a disk whose folders have given owners and modes. Everything else belongs to root.

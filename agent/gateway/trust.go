@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/network"
+	"github.com/muster-fleet/muster/packaging/host/network"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 

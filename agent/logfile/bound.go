@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func TestLogFileStaysBounded(t *testing.T) {

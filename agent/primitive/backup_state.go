@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/muster-fleet/muster/agent/steps"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // backupState copies what the package of the installed version does not have: its

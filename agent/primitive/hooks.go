@@ -10,10 +10,10 @@ import (
 
 	"github.com/muster-fleet/muster/agent/foreign"
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/check"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/install"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/check"
+	"github.com/muster-fleet/muster/packaging/pkg/install"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // Extras are what a change does besides, because the packages of its versions ask for it: hooks, the

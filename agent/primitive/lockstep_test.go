@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // A boot starts a unit of the host, so the start of its component cannot be withheld.

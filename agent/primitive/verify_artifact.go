@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/agent/steps"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/install"
 )
 
 // verifyArtifact refuses whatever would only fail once the component is stopped: files that

@@ -18,8 +18,8 @@ import (
 	"github.com/muster-fleet/muster/agent/foreign"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // writeConfigs writes the version's configuration files, and removes those that only the

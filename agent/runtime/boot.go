@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/agent/foreign"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // memoryDir is a file system in memory on every Linux host. The agent may write there, which its unit

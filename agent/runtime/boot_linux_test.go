@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // Other accounts may make names in /dev/shm before the agent does.

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 // WatcherName returns the name of the watcher's service for an agent's.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 )
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
-	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 )
 
 // Without a network, a package is verified with the signed metadata that lie beside it.

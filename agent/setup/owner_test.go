@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/testing/require"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/services"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 // Manager is the host's service manager.

@@ -8,8 +8,8 @@ import (
 	"github.com/kardianos/service"
 
 	"github.com/muster-fleet/muster/agent/doctor"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 // Name returns the name of the service manager, such as systemd; empty if none is known here.

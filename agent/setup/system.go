@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/agent/config"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/install"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/install"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // DefaultLocalStateDir is where systems have what programs write.

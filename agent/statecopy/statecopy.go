@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/agent/foreign"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // The labels of the calls to the disk.

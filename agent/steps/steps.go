@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // UndoTimeout bounds the undoing of a run. Undoing removes a few folders and stops a

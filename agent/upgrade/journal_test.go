@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // releasedJournal is a journal as version 1.0.0 of the agent writes it. Newer and older

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 )
 

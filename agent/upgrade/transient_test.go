@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 )
 
 // The server signs its own files again by itself, and people sign the others.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/services"
-	"github.com/muster-fleet/muster/packaging/detach"
+	"github.com/muster-fleet/muster/packaging/host/detach"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

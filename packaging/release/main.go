@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"github.com/goreleaser/nfpm/v2/files"
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers the format
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/serverlayout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/serverlayout"
 )
 
 const (
@@ -48,9 +48,9 @@ type file struct {
 	mode os.FileMode
 }
 
-// packageFile returns the path of a file in packaging/linux.
+// packageFile returns the path of a file in packaging/release/linux.
 func (r *release) packageFile(name ...string) string {
-	return filepath.Join(append([]string{r.Root, "packaging", "linux"}, name...)...)
+	return filepath.Join(append([]string{r.Root, "packaging", "release", "linux"}, name...)...)
 }
 
 // serverPackage describes the package of the server.

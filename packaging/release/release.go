@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-fleet/muster/packaging/build"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/build"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/release/chart"
 	"github.com/muster-fleet/muster/packaging/release/image"
 )
@@ -93,7 +93,7 @@ func (r *release) linux(ctx context.Context) error {
 
 // chart packages the Helm chart, which is for all architectures.
 func (r *release) chart(context.Context) error {
-	_, err := chart.Write(r.dir, chart.Options{Dir: filepath.Join(r.Root, "packaging", "kubernetes", "chart"), Version: r.Version, Time: r.Time})
+	_, err := chart.Write(r.dir, chart.Options{Dir: filepath.Join(r.Root, "packaging", "release", "kubernetes", "chart"), Version: r.Version, Time: r.Time})
 	return err
 }
 

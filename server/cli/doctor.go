@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	findings "github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	findings "github.com/muster-fleet/muster/packaging/host/doctor"
 	"github.com/muster-fleet/muster/server/app/doctor"
 	"github.com/muster-fleet/muster/server/store/elastic"
 )

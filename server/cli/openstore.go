@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	findings "github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	findings "github.com/muster-fleet/muster/packaging/host/doctor"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/node/backup"
 	"github.com/muster-fleet/muster/server/store"

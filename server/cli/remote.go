@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )

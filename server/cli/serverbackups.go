@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 	"github.com/muster-fleet/muster/server/node/backup"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/packaging/host/terminal"
 )
 
 // Text of hosts is shown on terminals, so it must not act on them; see package terminal.

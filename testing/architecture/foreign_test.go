@@ -33,10 +33,10 @@ var (
 
 // ownPaths are where paths are used all the same, as a folder, a file, or a file and a function.
 var ownPaths = map[string]string{
-	"packaging/disk":                  "it is what the others call, with paths that are checked below",
+	"packaging/host/disk":             "it is what the others call, with paths that are checked below",
 	"packaging/release":               "it builds releases, on the publisher's machine",
-	"packaging/socket":                "it works in a folder of mode 0700 that the process has made, beside the socket, whose folder belongs to the agent or the server",
-	"packaging/doctor":                "doctor removes the empty file that it has just made, whose name is random",
+	"packaging/host/socket":           "it works in a folder of mode 0700 that the process has made, beside the socket, whose folder belongs to the agent or the server",
+	"packaging/host/doctor":           "doctor removes the empty file that it has just made, whose name is random",
 	"agent/control":                   "the control socket is in the agent's folder",
 	"agent/setup":                     "install refuses a folder that others may change; the others are systemd's, and a random name that was just made",
 	"agent/component":                 "the components' folders below the agent's, with journal, state, versions and backups; their names are the agent's",

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/agent/gateway"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )

@@ -23,12 +23,12 @@ func TestDefinitionIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(filepath.Join("..", "..", "packaging", "kubernetes", "crd.yaml"))
+	got, err := os.ReadFile(filepath.Join("..", "..", "packaging", "release", "kubernetes", "crd.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("packaging/kubernetes/crd.yaml differs from the specification of the admin API: run `go tool mage fmt` and commit")
+		t.Error("packaging/release/kubernetes/crd.yaml differs from the specification of the admin API: run `go tool mage fmt` and commit")
 	}
 }
 

@@ -1,4 +1,4 @@
-// Command crd writes packaging/kubernetes/crd.yaml, the CustomResourceDefinition of objects of
+// Command crd writes packaging/release/kubernetes/crd.yaml, the CustomResourceDefinition of objects of
 // kind Fleet, from the specification of the admin API: `go tool mage fmt` runs it. The descriptions
 // of fields are those of the specification, so that they exist once.
 package main

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/serverlayout"
+	"github.com/muster-fleet/muster/packaging/pkg/serverlayout"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 

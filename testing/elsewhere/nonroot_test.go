@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/testing/require"
 )
 

@@ -6,8 +6,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/build"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/build"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // Component is the description of a component that runs as a process, with one configuration

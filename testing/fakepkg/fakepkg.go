@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/build"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/build"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // Hash is the commit hash of the packages.

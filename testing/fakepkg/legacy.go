@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/build"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/build"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // DescribeLegacy describes a legacy package of a version of linux/amd64: its home has no

@@ -100,7 +100,7 @@ func definition(t *testing.T) *apiextensions.CustomResourceDefinition {
 
 func definitionOf(t *testing.T, server *harness.Server) *apiextensions.CustomResourceDefinition {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "kubernetes", "crd.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "release", "kubernetes", "crd.yaml"))
 	check(t, err)
 	var crd apiextensions.CustomResourceDefinition
 	check(t, yaml.UnmarshalStrict(text, &crd))

@@ -24,14 +24,14 @@ import (
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// source returns the path of a file of packaging/monitoring.
+// source returns the path of a file of packaging/release/monitoring.
 func source(t *testing.T, name string) string {
 	t.Helper()
 	root, err := toolchain.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(root, "packaging", "monitoring", name)
+	return filepath.Join(root, "packaging", "release", "monitoring", name)
 }
 
 func read(t *testing.T, name string) string {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/testing/require"
 )
 

@@ -151,7 +151,7 @@ func Format(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.Run(ctx, out, root, nil, "go", "generate", "./server/api/adminapi"); err != nil {
 		return err
 	}
-	if err := toolchain.Run(ctx, out, root, nil, "go", "run", "-tags="+toolchain.Tags, "./testing/crd", "packaging/kubernetes/crd.yaml"); err != nil {
+	if err := toolchain.Run(ctx, out, root, nil, "go", "run", "-tags="+toolchain.Tags, "./testing/crd", "packaging/release/kubernetes/crd.yaml"); err != nil {
 		return err
 	}
 	if err := toolchain.Run(ctx, out, root, nil, "go", "run", "-tags="+toolchain.Tags, "./testing/docs/reference", "ui/docs/reference"); err != nil {

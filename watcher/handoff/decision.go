@@ -3,8 +3,8 @@ package handoff
 import (
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 const opDecision = "decision"

@@ -3,9 +3,9 @@ package handoff
 import (
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // Highest is the highest version that was ever committed on the host. The agent refuses

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 const opStops = "orderly stops"

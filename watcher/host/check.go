@@ -3,9 +3,9 @@ package host
 import (
 	"context"
 
-	"github.com/muster-fleet/muster/packaging/check"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/check"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // Check runs a check of the package.

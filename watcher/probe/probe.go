@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/socket"
+	"github.com/muster-fleet/muster/packaging/host/socket"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // State is the state of an agent or of a component.

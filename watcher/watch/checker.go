@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 // Labels of the disk operations. Packages handoff and disk have their own.

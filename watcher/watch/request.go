@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // script is the program of all hooks. It writes down what it was called for, and its migrations

@@ -18,8 +18,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/runtimes"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/runtimes"
 )
 
 // Check returns an error if the engine cannot run the release, as far as that can be known.

@@ -12,9 +12,9 @@ import (
 	"github.com/muster-fleet/muster/agent/primitive/primitivetest"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	engine "github.com/muster-fleet/muster/testing/docker"
 )
 

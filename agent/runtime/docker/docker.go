@@ -23,8 +23,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/runtimes"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/runtimes"
 )
 
 // Name is the runtime's name in manifests.

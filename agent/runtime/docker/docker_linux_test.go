@@ -24,7 +24,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	engine "github.com/muster-fleet/muster/testing/docker"
 	"github.com/muster-fleet/muster/testing/port"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/moby/moby/api/types/network"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/runtimes"
+	"github.com/muster-fleet/muster/packaging/pkg/runtimes"
 )
 
 // settings are those of a component in its signed manifest.

@@ -13,7 +13,7 @@ import (
 	"github.com/moby/moby/api/types/jsonstream"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 // pinned is an image with a digest.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func TestSystemWithoutSupportIsUnavailable(t *testing.T) {

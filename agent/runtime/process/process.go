@@ -23,7 +23,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/logfile"
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 const (

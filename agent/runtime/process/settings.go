@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/runtimes"
+	"github.com/muster-fleet/muster/packaging/pkg/runtimes"
 )
 
 // runVariable is the environment variable with the id of a run. Children inherit it, which

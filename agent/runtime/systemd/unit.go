@@ -17,8 +17,8 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/runtimes"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/runtimes"
 )
 
 // settings are those of the signed manifest.

@@ -31,7 +31,7 @@ import (
 const version = "1.2.3"
 
 var (
-	options = Options{Dir: filepath.Join("..", "..", "kubernetes", "chart"), Version: version, Time: time.Unix(1_790_000_000, 0)}
+	options = Options{Dir: filepath.Join("..", "kubernetes", "chart"), Version: version, Time: time.Unix(1_790_000_000, 0)}
 
 	// several are the values of several servers with everything that is optional.
 	several = map[string]any{

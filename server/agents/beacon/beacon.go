@@ -6,7 +6,7 @@ package beacon
 import (
 	"context"
 
-	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/packaging/host/terminal"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"

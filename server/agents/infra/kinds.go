@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/muster-fleet/muster/packaging/yamltext"
+	"github.com/muster-fleet/muster/packaging/pkg/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/packaging/host/terminal"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )

@@ -1,6 +1,6 @@
 // Package apptest runs whole servers inside tests: a real store in a temporary folder,
 // both listeners with TLS, and the requests that most scenarios begin with. Only tests of
-// the HTTP interfaces, of package app, of the command line and of packaging/monitoring use it.
+// the HTTP interfaces, of package app, of the command line and of packaging/release/monitoring use it.
 package apptest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/fleet"

@@ -21,8 +21,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
 	"github.com/muster-fleet/muster/server/agents/limit"
 	"github.com/muster-fleet/muster/server/app"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/doctor"
+	"github.com/muster-fleet/muster/packaging/host/doctor"
 	"github.com/muster-fleet/muster/server/agents/limit"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/packaging/build"
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/build"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
 type buildOptions struct {

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/terminal"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/terminal"
 )
 
 // writeAtomically writes a file that may be too large for memory. It appears under its

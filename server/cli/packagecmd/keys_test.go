@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
-	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/trust"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 

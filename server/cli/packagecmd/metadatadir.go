@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 )
 
 // metadataDir is the folder with a publisher's signed files. The oldest root in it is

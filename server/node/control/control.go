@@ -1,7 +1,7 @@
 // Package control serves operations that an operator calls on the server's own machine,
 // such as `muster admin-key`, on a socket in the server's data folder. The operations
 // need the running server, because the embedded store belongs to its process. Only the
-// server's user and root may use the socket; see packaging/socket. The package has the
+// server's user and root may use the socket; see packaging/host/socket. The package has the
 // client, too.
 package control
 

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/muster-fleet/muster/packaging/socket"
+	"github.com/muster-fleet/muster/packaging/host/socket"
 )
 
 const (

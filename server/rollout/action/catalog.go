@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 

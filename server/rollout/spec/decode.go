@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/packaging/yamltext"
+	"github.com/muster-fleet/muster/packaging/pkg/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/fleet/strict"
 )

@@ -26,8 +26,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/yamltext"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/yamltext"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/configfile"
 	"github.com/muster-fleet/muster/server/rollout/plan"

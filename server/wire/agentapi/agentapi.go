@@ -40,7 +40,7 @@ const (
 	// PathOpenPGP serves the keys that these packages are signed with.
 	PathOpenPGP = "/api/agents/upgrades/:version/pgp-public-key"
 	// PathTrust serves the publishers' metadata by file name, such as
-	// timestamp.json and 3.root.json; see package packaging/trust.
+	// timestamp.json and 3.root.json; see package packaging/pkg/trust.
 	PathTrust = "/trust/"
 	// PathAgent has the newest agent for a platform, such as linux-amd64, for whoever holds an
 	// enrollment token.

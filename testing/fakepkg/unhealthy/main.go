@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/daemon"
-	"github.com/muster-fleet/muster/packaging/layout"
+	"github.com/muster-fleet/muster/packaging/host/layout"
 )
 
 // healthyFor is how long it does no harm: long enough to check in and be watched, and

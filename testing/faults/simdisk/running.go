@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // Windows is a disk that treats programs that run as Windows does: they are neither removed nor

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 func TestWindowsKeepsProgramsThatRun(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/host/disk"
 )
 
 // Kind is what a call does to the disk.

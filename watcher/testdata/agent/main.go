@@ -16,9 +16,9 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/socket"
+	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/host/socket"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/event"
 )

@@ -1,5 +1,5 @@
 // Package repository serves the publishers' signed metadata (a repository of The Update
-// Framework, see packaging/trust/tuf). It accepts the roots and targets that publishers
+// Framework, see packaging/pkg/trust/tuf). It accepts the roots and targets that publishers
 // signed, signs snapshot and timestamp with the server's online key, renews them before
 // they expire, and serves all of them to agents. It refuses whatever agents would
 // refuse; agents still verify everything.
@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"

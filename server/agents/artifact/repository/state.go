@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 

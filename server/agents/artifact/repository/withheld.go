@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/install"
-	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/pkg/install"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
