@@ -1,6 +1,6 @@
-// Package suite implements `go tool mage test`, `lint`, `fmt`, `docs`, `release`, `releaseTest`,
-// `fleet`, `shots`, `bench`, `proof` and `clean`: it runs the tools of several languages and
-// returns one result.
+// Package suite implements `go tool mage test`, `unit`, `check`, `nightly`, `lint`, `fmt`, `docs`,
+// `release`, `releaseTest`, `fleet`, `shots`, `bench`, `proof` and `clean`: it runs the tools of
+// several languages and returns one result.
 package suite
 
 import (
