@@ -74,7 +74,10 @@ export default defineConfig({
     chunkSizeWarningLimit: 900,
   },
   test: {
-    environment: "happy-dom",
-    include: ["app/**/*.test.ts", "app/**/*.test.tsx"],
+    projects: [
+      // Rules and texts need no page, and share nothing that a test changes.
+      { extends: true, test: { name: "rules", environment: "node", isolate: false, include: ["app/**/*.test.ts"] } },
+      { extends: true, test: { name: "pages", environment: "happy-dom", include: ["app/**/*.test.tsx"] } },
+    ],
   },
 });

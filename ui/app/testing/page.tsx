@@ -1,5 +1,6 @@
 /** Pages in tests: the whole router, over answers of the API that the test gives by path. */
 import { MantineProvider } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { act } from "react";
@@ -48,6 +49,7 @@ export function pages(): Pages {
   });
 
   afterEach(async () => {
+    notifications.clean(); // the messages are the module's, not the page's
     await act(async () => root.unmount());
     document.body.replaceChildren();
     vi.unstubAllGlobals();

@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 import { expect, test } from "vitest";
 import { agentsOf, parseNewRolloutSearch, rollOutTo } from "./planSearch";
 import { without } from "./planWithout";
