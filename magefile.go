@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/muster-fleet/muster/testing/demo"
-	"github.com/muster-fleet/muster/testing/esnode"
-	"github.com/muster-fleet/muster/testing/suite"
-	"github.com/muster-fleet/muster/testing/toolchain"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/toolchain"
+	"github.com/muster-fleet/muster/testing/tools/demo"
+	"github.com/muster-fleet/muster/testing/tools/suite"
 )
 
 // Setup installs what is missing on a Debian machine, and says what to install elsewhere.
@@ -133,21 +133,21 @@ func Lint(ctx context.Context) error {
 // Fmt formats the code and generates the generated files.
 func Fmt(ctx context.Context) error { return suite.Format(ctx, root(), os.Stdout) }
 
-// Bench runs the benchmarks, and writes what a fleet costs a server to testing/loadtest/RESULTS.md.
+// Bench runs the benchmarks, and writes what a fleet costs a server to testing/tools/loadtest/RESULTS.md.
 func Bench(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return suite.Bench(ctx, root(), os.Stdout)
 }
 
-// BenchProfiles writes how a server and its agents spend CPU time to testing/loadtest/RESULTS.md.
+// BenchProfiles writes how a server and its agents spend CPU time to testing/tools/loadtest/RESULTS.md.
 func BenchProfiles(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return suite.Profiles(ctx, root(), os.Stdout)
 }
 
-// Proof interrupts upgrades at every call, and writes the results to testing/faults/PROOF.md and agent/component/PROOF.md.
+// Proof interrupts upgrades at every call, and writes the results to testing/suites/faults/PROOF.md and agent/component/PROOF.md.
 func Proof(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/host/terminal"
-	"github.com/muster-fleet/muster/testing/flaghelp"
+	"github.com/muster-fleet/muster/testing/kit/flaghelp"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

@@ -21,8 +21,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/faults/prooffile"
-	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/kit/prooffile"
+	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
 // scenario is an upgrade whose every call is interrupted.

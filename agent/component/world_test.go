@@ -26,8 +26,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/simdisk"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // topVariable makes this program run the agent of a folder. It is a program of its own because it

@@ -37,7 +37,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/kit/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )

@@ -23,8 +23,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/install"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakeserver"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

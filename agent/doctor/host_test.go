@@ -32,8 +32,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
-	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakeserver"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )

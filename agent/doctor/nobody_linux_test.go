@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/host/doctor"
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 

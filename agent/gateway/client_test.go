@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
-	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/kit/fakeserver"
 )
 
 func client(t *testing.T, url string, trust gateway.Trust, at ...string) *gateway.Client {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func TestUnitsQuoteTheTopFolder(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/kit/fakeserver"
 )
 
 // A host that was enrolled on machine m1 starts on another one.

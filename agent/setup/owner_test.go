@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func TestTopFolderMustBelongToRootAlone(t *testing.T) {

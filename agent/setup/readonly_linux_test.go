@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // An installation on a read-only disk fails before it has anything to undo, and names the command

@@ -25,8 +25,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakeserver"
 )
 
 // publisher builds signed packages. Its servers have no signed metadata, so a copy lies

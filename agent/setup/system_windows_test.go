@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func TestOnlyFoldersOfProgramsAreSafe(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
 // An upgrade, and its undoing, leave the programs that run where they are: Windows does not let

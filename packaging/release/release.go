@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/release/image"
 )
 
-// tags are the build tags of every program, as in testing/toolchain.
+// tags are the build tags of every program, as in testing/kit/toolchain.
 const tags = "nomsgpack"
 
 // release is a release that is being made.

@@ -25,7 +25,7 @@ import (
 
 	"aead.dev/minisign"
 
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 const version = "1.0.0"

@@ -21,8 +21,8 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/esnode"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(esnode.With(m)) }

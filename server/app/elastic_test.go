@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/esnode"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // onElasticsearch makes a server use the Elasticsearch at p.

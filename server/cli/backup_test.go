@@ -9,7 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // made is what `muster backup -o json` prints.

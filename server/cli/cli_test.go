@@ -26,10 +26,10 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
-	"github.com/muster-fleet/muster/testing/elasticagent"
-	"github.com/muster-fleet/muster/testing/esnode"
-	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/flaghelp"
+	"github.com/muster-fleet/muster/testing/kit/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/flaghelp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(esnode.With(m)) }

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
-	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // smallDisk mounts a file system of a size until the test ends.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // An operator asks before the first start, while the server runs, and when it does not start any more.

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/sqlite"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // Upgrades that succeed one after the other leave the newest backups, and no file of someone else is touched.

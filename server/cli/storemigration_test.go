@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/migrate"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // onElasticsearch writes a configuration for servers that use a place.

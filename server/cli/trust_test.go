@@ -20,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // host is a machine that trusts a publisher's root. It does what an agent does, over the

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 const home = "data/muster-agent-1.0.0-9be1f0"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/kit/simdisk"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 

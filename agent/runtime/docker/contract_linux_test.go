@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	engine "github.com/muster-fleet/muster/testing/docker"
+	engine "github.com/muster-fleet/muster/testing/kit/docker"
 )
 
 func TestMain(m *testing.M) { os.Exit(engine.With(m)) }

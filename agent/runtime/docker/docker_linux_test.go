@@ -25,8 +25,8 @@ import (
 
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	engine "github.com/muster-fleet/muster/testing/docker"
-	"github.com/muster-fleet/muster/testing/port"
+	engine "github.com/muster-fleet/muster/testing/kit/docker"
+	"github.com/muster-fleet/muster/testing/kit/port"
 )
 
 // patience bounds every wait for a container.

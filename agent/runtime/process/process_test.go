@@ -20,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // machine is a host with components in a folder.

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/runtime"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // The time of a record is that of an earlier process, whose clock may have been ahead.

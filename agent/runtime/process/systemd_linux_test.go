@@ -18,8 +18,8 @@ import (
 	"github.com/muster-fleet/muster/agent/services"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/testing/nspawn"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/runtimetest"
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/nspawn"
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
 )
 
 func TestAdapterKeepsTheContract(t *testing.T) {

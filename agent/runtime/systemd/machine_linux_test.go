@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/testing/nspawn"
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
 )
 
 // These tests run in a machine with a real systemd.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // Real file systems that take no file: without space, without inodes, read-only.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func TestOwners(t *testing.T) {

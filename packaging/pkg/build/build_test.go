@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/build"
 	"github.com/muster-fleet/muster/packaging/pkg/install"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 func file(t testing.TB, dir, name, body string, mode os.FileMode) string {

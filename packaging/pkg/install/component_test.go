@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // component unpacks versions of a component into its folder on a host.

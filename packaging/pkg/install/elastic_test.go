@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 func TestElasticsLinkAndUnmappedFilesAreSkippedOnlyInElasticsPackages(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func TestParseRequest(t *testing.T) {

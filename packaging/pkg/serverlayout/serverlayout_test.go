@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
 // at is a machine with builds of versions in /build, which are texts such as "muster 1.1.0".

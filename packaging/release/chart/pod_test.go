@@ -17,7 +17,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/release/image"
 	"github.com/muster-fleet/muster/packaging/release/releasetest"
-	"github.com/muster-fleet/muster/testing/docker"
+	"github.com/muster-fleet/muster/testing/kit/docker"
 )
 
 // pod runs the container of the chart as a kubelet would, by a Docker engine.

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/muster-fleet/muster/packaging/release/releasetest"
-	"github.com/muster-fleet/muster/testing/docker"
+	"github.com/muster-fleet/muster/testing/kit/docker"
 )
 
 const version = "1.2.3"

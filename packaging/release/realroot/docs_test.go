@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/testing/docs"
-	"github.com/muster-fleet/muster/testing/nspawn"
+	"github.com/muster-fleet/muster/testing/kit/docs"
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
 )
 
 // firstUpgradeLimit is what the documentation promises: from nothing to the first upgraded host, and

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/testing/nspawn"
-	"github.com/muster-fleet/muster/testing/port"
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
+	"github.com/muster-fleet/muster/testing/kit/port"
 )
 
 const (

@@ -31,8 +31,8 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/store/storehealth"
-	"github.com/muster-fleet/muster/testing/elasticagent"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // world is a server whose publishers have a root.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // component returns the package of a component.

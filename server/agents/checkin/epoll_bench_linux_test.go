@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/testing/processor"
+	"github.com/muster-fleet/muster/testing/kit/processor"
 )
 
 const (

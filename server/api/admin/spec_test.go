@@ -22,7 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/elasticagent"
 )
 
 // schema has the parts of OpenAPI that the specification uses.

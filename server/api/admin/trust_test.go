@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 func TestSignedMetadataIsPublishedAndShown(t *testing.T) {

@@ -6,7 +6,7 @@ package adminapi
 
 import _ "embed"
 
-//go:generate go run -tags=nomsgpack ../../../testing/openapi openapi.yaml
+//go:generate go run -tags=nomsgpack ../../../testing/tools/openapi openapi.yaml
 
 // Spec is openapi.yaml, served at /api/openapi.yaml. It is generated from the operations.
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // fakeServer accepts and refuses files by the rules of a real server.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/runtimes"
-	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
 // release is the working folder of a release engineer.

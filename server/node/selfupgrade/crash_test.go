@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
-	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
 // schemas are those of the versions. Going back from 1.1.0 has to be one step.

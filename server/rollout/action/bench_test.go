@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/storehealth"
-	"github.com/muster-fleet/muster/testing/processor"
+	"github.com/muster-fleet/muster/testing/kit/processor"
 )
 
 // BenchmarkUpgrade runs one order for a fleet on SQLite. It reports the processor time for

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/processor"
+	"github.com/muster-fleet/muster/testing/kit/processor"
 )
 
 // BenchmarkFirstRound does the first round of a rollout over 10,000 agents: it reads

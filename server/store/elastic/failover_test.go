@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/elastic"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 const (

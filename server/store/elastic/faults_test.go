@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 var now = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/store/elastic"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // Several servers of a new installation are started at the same time.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/store/elastic"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // BenchmarkPackageData measures storing and reading a package of a usual size.

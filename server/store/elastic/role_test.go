@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 //go:embed role.json

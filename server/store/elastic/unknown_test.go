@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // A newer server has added fields to documents, which this one reads, changes and writes.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/kql"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 // pieces are the parts that texts are made of: letters and digits of several scripts,

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/migrate"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/storetest"
-	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 )
 
 func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/processor"
+	"github.com/muster-fleet/muster/testing/kit/processor"
 )
 
 // benchAgents is the size of the fleet that the performance goals are set for.

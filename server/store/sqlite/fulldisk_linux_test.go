@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func openFiles(t *testing.T, dir string) (n int) {

@@ -1,4 +1,4 @@
-// Against a real server with a simulated fleet, which testing/console starts: MUSTER_UI_LOGIN is its login link, MUSTER_UI_ARTIFACTS a
+// Against a real server with a simulated fleet, which testing/suites/console starts: MUSTER_UI_LOGIN is its login link, MUSTER_UI_ARTIFACTS a
 // folder. By hand: `go tool mage fleet`, then `npm run e2e:console` with the link that it prints.
 import { defineConfig } from "@playwright/test";
 import { shared } from "../playwright.shared";

@@ -1,4 +1,4 @@
-// How fast the console is with a large fleet: `go tool mage bench` starts the fleet and writes the table of testing/bench/CONSOLE.md.
+// How fast the console is with a large fleet: `go tool mage bench` starts the fleet and writes the table of testing/suites/bench/CONSOLE.md.
 // MUSTER_UI_FIGURES is the file for the figures; the rest is as for the specs of the console.
 import { defineConfig } from "@playwright/test";
 import { shared } from "../playwright.shared";

@@ -1,3 +1,0 @@
-// Package console tests the web UI in Debian's Chromium, against a real server with the simulated
-// fleet of testing/simfleet. What needs real agents is tested by testing/e2e.
-package console
