@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/runtime/docker"
 	"github.com/muster-fleet/muster/agent/steps"
@@ -33,9 +34,9 @@ const (
 	goarch = goruntime.GOARCH
 )
 
-func failureOf(t *testing.T, err error) *Failure {
+func failureOf(t *testing.T, err error) *request.Failure {
 	t.Helper()
-	var f *Failure
+	var f *request.Failure
 	if !errors.As(err, &f) {
 		t.Fatalf("error is %v, want a failure", err)
 	}
@@ -62,7 +63,7 @@ func TestComponentIsInstalledUpgradedAndRolledBack(t *testing.T) {
 			t.Errorf("versions on the host are %v, want the installed one and the one before", got)
 		}
 		back := order("back", "1.1.0")
-		back.Desired.Rollback = true
+		back.Rollback = true
 		w.floor = "1.2.0"
 		if f := failureOf(t, m.Upgrade(t.Context(), back)); !strings.Contains(f.Error(), "is below 1.2.0, the lowest version its publishers still allow") {
 			t.Errorf("a rollback below the floor: %v", f)
@@ -261,7 +262,7 @@ func TestOrderAfterAnUndoingThatAnEarlierAgentGaveUp(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				j := primitive.Journal{Desired: order("second", "1.5.0").Desired, From: s.Installed, Runs: before != ""}
+				j := primitive.Journal{Desired: desired(order("second", "1.5.0"), agentapi.PolicyComponent{}), From: s.Installed, Runs: before != ""}
 				j.Begun, j.Undoing = []string{primitive.BackupState, primitive.AcquireArtifact, primitive.VerifyArtifact}, true
 				j.FailedStep, j.FailedError = primitive.VerifyArtifact, "the engine is away"
 				// Its settings are those of another runtime.
@@ -310,7 +311,7 @@ func TestContainerThatCannotBeInstalledBreaksNothing(t *testing.T) {
 		}
 		upgrade := func(id string) error {
 			r := order(id, "1.0.0")
-			r.Desired.Runtime = docker.Name
+			r.Component.Runtime = docker.Name
 			return m.Upgrade(t.Context(), r)
 		}
 		for _, id := range []string{"first", "second"} {
@@ -473,7 +474,7 @@ func TestVersionThatDoesNotRunAgainIsAFailedRollback(t *testing.T) {
 				}
 				w.machine.set(func() { w.machine.crashes["1.0.0"], w.machine.crashes["2.0.0"] = true, true })
 				bad := order("second", "2.0.0")
-				bad.Desired.Migration = c.migration
+				bad.Component.Migration = c.migration
 				f := failureOf(t, m.Upgrade(t.Context(), bad))
 				if !f.Broken || f.Transient || !strings.Contains(f.Error(), c.want) || !strings.HasPrefix(f.Error(), agentapi.FailedRollback) {
 					t.Errorf("failure is %+v", f)
@@ -665,7 +666,7 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 		}
 		before := w.machine.count()
 		second := order("second", "1.0.0")
-		second.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
+		second.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
 		if err := m.Upgrade(t.Context(), second); err != nil {
 			t.Fatal(err)
 		}
@@ -679,7 +680,7 @@ func TestConfigurationAloneIsReloadedWithoutARestart(t *testing.T) {
 		// Bad configuration is taken back, and the component reads the old one.
 		w.machine.set(func() { w.machine.crashes["1.0.0"] = true })
 		third := order("third", "1.0.0")
-		third.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "port none\n")}
+		third.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), "port none\n")}
 		f := failureOf(t, m.Upgrade(t.Context(), third))
 		if f.Step != observeHealth {
 			t.Errorf("failure is %+v", f)
@@ -704,10 +705,10 @@ func TestInstalledVersionGetsAnotherConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		back := order("back", "1.0.0")
-		back.Desired.Rollback = true
+		back.Rollback = true
 		change := order("change", "1.0.0")
-		change.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
-		for _, r := range []Request{order("first", "1.0.0"), order("second", "2.0.0"), back, change} {
+		change.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), "port 81\n")}
+		for _, r := range []request.Request{order("first", "1.0.0"), order("second", "2.0.0"), back, change} {
 			if r.ID == change.ID {
 				w.floor = "2.0.0"
 			}
@@ -763,9 +764,9 @@ func TestFilesOfTheServerAreReportedApartFromThePackagesOwn(t *testing.T) {
 		}
 		change := func(id, version, content string, rollback bool) error {
 			r := order(id, version)
-			r.Desired.Rollback = rollback
+			r.Rollback = rollback
 			if content != "" {
-				r.Desired.Files = []agentapi.RenderedFile{rendered(site, content)}
+				r.Component.Files = []agentapi.RenderedFile{rendered(site, content)}
 			}
 			return m.Upgrade(t.Context(), r)
 		}
@@ -807,14 +808,14 @@ func TestTwoComponentsAreUpgradedAtTheSameTimeAndOneNeverTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := w.start(&agent{})
 		ended := make(chan string, 3)
-		up := func(r Request) {
+		up := func(r request.Request) {
 			if err := m.Upgrade(t.Context(), r); err != nil {
 				t.Error(err)
 			}
-			ended <- r.Desired.ID
+			ended <- r.Component.UpgradeID
 		}
 		db := order("db", "1.0.0")
-		db.Desired.Component = "db"
+		db.Component.Name = "db"
 		go up(order("web1", "1.0.0"))
 		go up(db)
 		synctest.Wait() // both are being observed
@@ -877,37 +878,37 @@ func rendered(path, content string) agentapi.RenderedFile {
 func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(w *world, r *Request)
+		change func(w *world, r *request.Request)
 		want   string
 	}{
-		{"unknown component", func(_ *world, r *Request) { r.Desired.Component = "cache" }, "there is no component cache: the host's policy has web, db"},
-		{"another runtime than the policy's", func(_ *world, r *Request) { r.Desired.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
-		{"unknown version", func(_ *world, r *Request) { r.Desired.Version = "9.9.9" }, "is not among the signed packages"},
-		{"version that is not kept", func(_ *world, r *Request) { r.Desired.Version, r.Desired.Rollback = "9.9.9", true }, "is neither kept nor staged on this host: upgrade to it instead"},
-		{"older version", func(_ *world, r *Request) { r.Desired.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
-		{"another image", func(_ *world, r *Request) { r.Desired.Image = "web@sha256:00" }, "image: the publishers"},
-		{"configuration of the server that the policy does not allow", func(w *world, r *Request) {
-			r.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}
+		{"unknown component", func(_ *world, r *request.Request) { r.Component.Name = "cache" }, "there is no component cache: the host's policy has web, db"},
+		{"another runtime than the policy's", func(_ *world, r *request.Request) { r.Component.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
+		{"unknown version", func(_ *world, r *request.Request) { r.Version = "9.9.9" }, "is not among the signed packages"},
+		{"version that is not kept", func(_ *world, r *request.Request) { r.Version, r.Rollback = "9.9.9", true }, "is neither kept nor staged on this host: upgrade to it instead"},
+		{"older version", func(_ *world, r *request.Request) { r.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
+		{"another image", func(_ *world, r *request.Request) { r.Component.Image = "web@sha256:00" }, "image: the publishers"},
+		{"configuration of the server that the policy does not allow", func(w *world, r *request.Request) {
+			r.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}
 		}, "set server_config in the policy"},
-		{"folder that is not there", func(_ *world, r *Request) { r.Desired.Version = "2.2.0" }, "does not exist: create it"},
-		{"file of the agent", func(_ *world, r *Request) { r.Desired.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
-		{"file beside the agent's pointer", func(_ *world, r *Request) { r.Desired.Version = "2.6.0" }, "configuration file " + links + "/agent.yml: it would be in the agent's own folder " + links},
-		{"file of the agent behind a link", func(w *world, r *Request) {
-			r.Desired.Version = "2.4.0"
+		{"folder that is not there", func(_ *world, r *request.Request) { r.Version = "2.2.0" }, "does not exist: create it"},
+		{"file of the agent", func(_ *world, r *request.Request) { r.Version = "2.3.0" }, "configuration file " + top + "/identity: it would be in the agent's own folder " + top},
+		{"file beside the agent's pointer", func(_ *world, r *request.Request) { r.Version = "2.6.0" }, "configuration file " + links + "/agent.yml: it would be in the agent's own folder " + links},
+		{"file of the agent behind a link", func(w *world, r *request.Request) {
+			r.Version = "2.4.0"
 			if err := w.look().Symlink("test", "../../opt/muster/components", etc+"/conf.d"); err != nil {
 				w.t.Fatal(err)
 			}
 		}, "configuration file " + etc + "/conf.d/web/state: it would be in the agent's own folder"},
-		{"more checks than a policy may have", func(_ *world, r *Request) {
-			r.Health = &agentapi.ComponentHealth{Checks: slices.Repeat([]agentapi.ComponentCheck{{Name: "c", TCP: ":1"}}, manifest.MaxChecks+1)}
+		{"more checks than a policy may have", func(_ *world, r *request.Request) {
+			r.Component.Health = agentapi.ComponentHealth{Checks: slices.Repeat([]agentapi.ComponentCheck{{Name: "c", TCP: ":1"}}, manifest.MaxChecks+1)}
 		}, "health.checks: are 21, want at most 20"},
-		{"a check without end", func(_ *world, r *Request) {
-			r.Health = &agentapi.ComponentHealth{Checks: []agentapi.ComponentCheck{{Name: "c", TCP: ":1", TimeoutSeconds: 1 << 40}}}
+		{"a check without end", func(_ *world, r *request.Request) {
+			r.Component.Health = agentapi.ComponentHealth{Checks: []agentapi.ComponentCheck{{Name: "c", TCP: ":1", TimeoutSeconds: 1 << 40}}}
 		}, "health.checks[0].timeout_seconds: is 1099511627776, want 0 to 60"},
-		{"an observation without end", func(_ *world, r *Request) {
-			r.Health = &agentapi.ComponentHealth{WaitSeconds: 1 << 40}
+		{"an observation without end", func(_ *world, r *request.Request) {
+			r.Component.Health = agentapi.ComponentHealth{WaitSeconds: 1 << 40}
 		}, "health.wait_seconds: is 1099511627776, want 0 to 3600"},
-		{"agent's folder", func(_ *world, r *Request) { r.Desired.Version = "2.5.0" }, "it would be in the agent's own folder"},
+		{"agent's folder", func(_ *world, r *request.Request) { r.Version = "2.5.0" }, "it would be in the agent's own folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -955,9 +956,9 @@ func TestRollbackRestoresTheConfigurationAfterManyChanges(t *testing.T) {
 			t.Helper()
 			r := order(id, version)
 			if content == "" {
-				r.Desired.Rollback = true
+				r.Rollback = true
 			} else {
-				r.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
+				r.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
 			}
 			if err := m.Upgrade(t.Context(), r); err != nil {
 				t.Fatal(err)
@@ -994,7 +995,7 @@ func TestComponentKeepsItsRuntime(t *testing.T) {
 		}
 		before := w.machine.count()
 		r := order("second", "2.0.0")
-		r.Desired.Runtime = "other"
+		r.Component.Runtime = "other"
 		if f := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(f.Error(), "is installed with the runtime model, and its policy now says other") {
 			t.Error(f)
 		}
@@ -1023,7 +1024,7 @@ func TestPolicyPinsTheImage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		refused := func(r Request, says string) {
+		refused := func(r request.Request, says string) {
 			t.Helper()
 			before := w.machine.count()
 			if f := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(f.Error(), says) {
@@ -1039,10 +1040,10 @@ func TestPolicyPinsTheImage(t *testing.T) {
 		}
 		refused(order("other", "2.0.0"), fmt.Sprintf("have signed %q, and %q was asked for", image["2.0.0"], image["1.0.0"]))
 		said := order("said", "2.0.0")
-		said.Desired.Image, said.Force = image["2.0.0"], true
+		said.Component.Image, said.Force = image["2.0.0"], true
 		refused(said, "is the image "+image["1.0.0"]+" by its policy, and the upgrade says "+image["2.0.0"])
 		pin("2.0.0")
-		said.Desired.ID = "said again"
+		said.Component.UpgradeID = "said again"
 		if err := m.Upgrade(t.Context(), said); err != nil {
 			t.Fatal(err)
 		}
@@ -1051,7 +1052,7 @@ func TestPolicyPinsTheImage(t *testing.T) {
 		kept.Force = true
 		refused(kept, "have signed")
 		back := order("back", "1.0.0")
-		back.Desired.Rollback = true
+		back.Rollback = true
 		if err := m.Upgrade(t.Context(), back); err != nil {
 			t.Fatal(err)
 		}
@@ -1083,7 +1084,7 @@ func TestServerWritesOnlyTheConfigurationThatThePublishersAllow(t *testing.T) {
 				if c.sum != "" {
 					f.SHA256 = c.sum
 				}
-				r.Desired.Files = []agentapi.RenderedFile{f}
+				r.Component.Files = []agentapi.RenderedFile{f}
 				if err := failureOf(t, m.Upgrade(t.Context(), r)); !strings.Contains(err.Error(), c.want) {
 					t.Errorf("error is %q, want %q", err, c.want)
 				}

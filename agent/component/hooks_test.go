@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -31,7 +32,7 @@ func stateful(t *testing.T) (*world, *Manager) {
 func TestHooksAndMigrationsAreRunInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m := stateful(t)
-		do := func(r Request, want ...string) {
+		do := func(r request.Request, want ...string) {
 			t.Helper()
 			before := w.machine.count()
 			if err := m.Upgrade(t.Context(), r); err != nil {
@@ -43,12 +44,12 @@ func TestHooksAndMigrationsAreRunInOrder(t *testing.T) {
 			if !slices.Equal(did, want) {
 				t.Errorf("it did %q, want %q", did, want)
 			}
-			w.expect(r.Desired.Version)
+			w.expect(r.Version)
 		}
 		w.machine.set(func() { w.machine.notYet = 2 })
 		do(order("jump", "4.4.0"), "drain", "drain", "drain", "stop", "save", "install", "form 4.3", "form 4.4", "start 4.4.0", "undrain")
 		back := order("back", "4.2.0")
-		back.Desired.Rollback = true
+		back.Rollback = true
 		if f := failureOf(t, m.Upgrade(t.Context(), back)); !strings.Contains(f.Error(), "state goes back by one minor version at a time, to 4.3 first") {
 			t.Errorf("back by two minor versions: %v", f)
 		}
@@ -110,7 +111,7 @@ func TestMigrationIsRunAgainByTheNextAgent(t *testing.T) {
 		w.machine.set(func() { clear(w.machine.hangs) })
 		before := w.machine.count()
 		again := order("jump", "4.4.0")
-		again.Attempt = 2
+		again.Interrupted = 1
 		if err := w.start(&agent{}).Upgrade(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,7 @@ func TestMigrationThatCannotBeUndoneNeedsAnOperator(t *testing.T) {
 		if err := writeForm(w.look(), "web", "4.2"); err != nil {
 			t.Fatal(err)
 		}
-		again.Desired.ID, again.Force = "by hand", true
+		again.Component.UpgradeID, again.Force = "by hand", true
 		if err := m.Upgrade(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}

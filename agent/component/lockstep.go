@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -133,7 +134,7 @@ func (w *work) do(ctx context.Context) (failed string, err error) {
 // before; what was started stays as it is.
 func (w *work) leave(ctx context.Context, step string, why error) error {
 	c := w.c
-	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
+	f := failure(step, why, transient(step, why))
 	if step == primitive.UndrainNode || step == observeHealth {
 		if f.Transient {
 			return f // it runs, and the step is repeated
@@ -174,19 +175,19 @@ func (w *work) stopAgain(ctx context.Context) error {
 // ofOther decides what an order does to an upgrade in lockstep that another order has begun, and
 // that this host may not undo by itself: one to the same version goes on where nobody undoes it any
 // more, and one with force undoes it.
-func (w *work) ofOther(r Request) (goesOn bool, err error) {
+func (w *work) ofOther(r request.Request) (goesOn bool, err error) {
 	name, to := w.c.name, w.j.Desired.Version
 	switch {
 	case r.Force:
 		return false, nil
 	case !w.onlyForward():
 		return false, fmt.Errorf("component %s is upgraded to %s in lockstep with other hosts, and only the server's rollout decides how that ends: order with force if it is gone", name, to)
-	case r.Desired.Version != to:
+	case r.Version != to:
 		return false, fmt.Errorf("component %s is stopped in the middle of its upgrade to %s in lockstep with other hosts: order %s to go on, or with force to go back first", name, to, to)
 	}
 	w.j.Lockstep.Until = agentapi.LockstepStart
-	if r.Lockstep != nil {
-		w.j.Lockstep.Until = r.Lockstep.Until
+	if r.Component.Lockstep != nil {
+		w.j.Lockstep.Until = r.Component.Lockstep.Until
 	}
 	if !w.j.Lockstep.Until.Reaches(agentapi.LockstepSwitch) {
 		w.j.Lockstep.Until = agentapi.LockstepSwitch

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -17,7 +18,7 @@ type together struct {
 	t    *testing.T
 	w    *world
 	m    *Manager
-	r    Request
+	r    request.Request
 	done chan error
 }
 
@@ -25,7 +26,7 @@ func lockstep(t *testing.T) *together {
 	t.Helper()
 	w, m := stateful(t)
 	r := order("jump", "4.4.0")
-	r.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}
+	r.Component.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}
 	l := &together{t: t, w: w, m: m, r: r}
 	l.begin()
 	return l
@@ -183,7 +184,7 @@ func TestLockstepIsUndoneByTheHost(t *testing.T) {
 				w, m := stateful(t)
 				w.machine.set(func() { w.machine.fails[c.fails] = true })
 				r := order("jump", "4.4.0")
-				r.Lockstep = &agentapi.LockstepData{Until: c.until}
+				r.Component.Lockstep = &agentapi.LockstepData{Until: c.until}
 				f := failureOf(t, m.Upgrade(t.Context(), r))
 				if f.Transient || f.Broken {
 					t.Errorf("it ended with %+v", f)
@@ -205,7 +206,7 @@ func TestHostThatHearsNothingUndoesAsLongAsItMay(t *testing.T) {
 		l.w.expect("4.2.0")
 
 		l.r = order("again", "4.4.0")
-		l.r.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepBackup}
+		l.r.Component.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepBackup}
 		l.begin()
 		time.Sleep(30 * 24 * time.Hour)
 		l.reached(agentapi.LockstepBackup)
@@ -339,11 +340,4 @@ func TestLockstepIsNotOvertaken(t *testing.T) {
 		}
 		l.w.expect("4.3.0")
 	})
-}
-
-func TestBadPhaseOfLockstepIsRefused(t *testing.T) {
-	_, ok, err := ParseRequest("a", "a", false, []byte(`{"version":"1.0.0","component":{"name":"web","upgrade_id":"u","lockstep":{"until":"later"}}}`))
-	if !ok || err == nil || !strings.Contains(err.Error(), `data.component.lockstep.until: is "later", want one of`) {
-		t.Errorf("it is parsed with %v", err)
-	}
 }

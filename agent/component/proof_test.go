@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -29,13 +30,13 @@ import (
 type scenario struct {
 	name, about string
 	// before are the upgrades that the host has behind it, and after them a stage.
-	before []Request
-	staged *Request
+	before []request.Request
+	staged *request.Request
 	// makes prepares the machine for what happens; nil: nothing.
 	makes func(*machine)
 	// orders are done at the same time, and a stage from just before them on.
-	orders []Request
-	stage  *Request
+	orders []request.Request
+	stage  *request.Request
 	// undoAt is the phase at which the server undoes an order in lockstep; empty: it does not.
 	undoAt agentapi.LockstepPhase
 	ends   ending
@@ -79,118 +80,118 @@ const (
 
 var scenarios = func() []scenario {
 	v1, v2, db, back := order("first", "1.0.0"), order("second", "2.0.0"), order("db", "1.0.0"), order("back", "1.0.0")
-	db.Desired.Component, back.Desired.Rollback = "db", true
+	db.Component.Name, back.Rollback = "db", true
 	restarts := order("restarts", "1.1.0") // its package has no reload
-	config := func(version, content string) []Request {
+	config := func(version, content string) []request.Request {
 		r := order("config", version)
-		r.Desired.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
-		return []Request{r}
+		r.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), content)}
+		return []request.Request{r}
 	}
 	stateful, next, later := order("stateful", "4.2.0"), order("next", "4.3.0"), order("later", "4.4.0")
 	bare, bareNext := order("bare", "4.2.1"), order("bare-next", "4.5.0")
 	down := order("down", "4.2.0")
-	down.Desired.Rollback = true
+	down.Rollback = true
 	together, togetherDown := later, down
-	together.Lockstep, togetherDown.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}, &agentapi.LockstepData{Until: agentapi.LockstepDrain}
+	together.Component.Lockstep, togetherDown.Component.Lockstep = &agentapi.LockstepData{Until: agentapi.LockstepDrain}, &agentapi.LockstepData{Until: agentapi.LockstepDrain}
 	local := back
-	local.ActionID, local.Local, local.Desired.Version = "", true, "2.0.0"
+	local.ActionID, local.Local, local.Version = "", true, "2.0.0"
 	cannotStart := func(m *machine) { m.fails["start 2.0.0"] = true }
 	return []scenario{
 		{
 			name: "first_installation", about: "a version is installed where none was",
-			orders: []Request{v2}, ends: ending{web: "2.0.0"},
+			orders: []request.Request{v2}, ends: ending{web: "2.0.0"},
 		},
 		{
 			name: "bad_first_installation", about: "likewise, and it cannot start",
-			makes: cannotStart, orders: []Request{v2}, ends: ending{undone: true},
+			makes: cannotStart, orders: []request.Request{v2}, ends: ending{undone: true},
 		},
 		{
 			name: "good_upgrade", about: "a good version is installed and observed, and stays",
-			before: []Request{v1}, orders: []Request{v2}, ends: ending{web: "2.0.0"},
+			before: []request.Request{v1}, orders: []request.Request{v2}, ends: ending{web: "2.0.0"},
 		},
 		{
 			name: "third_version", about: "likewise, on a host that keeps an older version, which is removed",
-			before: []Request{v1, restarts}, orders: []Request{v2}, ends: ending{web: "2.0.0"},
+			before: []request.Request{v1, restarts}, orders: []request.Request{v2}, ends: ending{web: "2.0.0"},
 		},
 		{
 			name: "cannot_start", about: "the new version cannot start",
-			before: []Request{v1}, makes: cannotStart, orders: []Request{v2}, ends: ending{web: "1.0.0", undone: true},
+			before: []request.Request{v1}, makes: cannotStart, orders: []request.Request{v2}, ends: ending{web: "1.0.0", undone: true},
 		},
 		{
 			name: "unhealthy_later", about: "the new version starts, and crashes again and again while it is observed",
-			before: []Request{v1}, makes: func(m *machine) { m.crashes["2.0.0"] = true }, orders: []Request{v2}, ends: ending{web: "1.0.0", undone: true},
+			before: []request.Request{v1}, makes: func(m *machine) { m.crashes["2.0.0"] = true }, orders: []request.Request{v2}, ends: ending{web: "1.0.0", undone: true},
 		},
 		{
 			name: "kept_version", about: "a rollback to the version that the host has kept",
-			before: []Request{v1, v2}, orders: []Request{back}, ends: ending{web: "1.0.0"},
+			before: []request.Request{v1, v2}, orders: []request.Request{back}, ends: ending{web: "1.0.0"},
 		},
 		{
 			name: "configuration_only", about: "the version stays, and reads the new configuration while it runs",
-			before: []Request{v1}, orders: config("1.0.0", newConfig), ends: ending{web: "1.0.0", config: newConfig},
+			before: []request.Request{v1}, orders: config("1.0.0", newConfig), ends: ending{web: "1.0.0", config: newConfig},
 		},
 		{
 			name: "bad_configuration", about: "likewise, and crashes with it",
-			before: []Request{v1}, orders: config("1.0.0", badConfig), ends: ending{web: "1.0.0", undone: true},
+			before: []request.Request{v1}, orders: config("1.0.0", badConfig), ends: ending{web: "1.0.0", undone: true},
 		},
 		{
 			name: "bad_configuration_restarted", about: "likewise, for a component that is restarted to read its configuration",
-			before: []Request{restarts}, orders: config("1.1.0", badConfig), ends: ending{web: "1.1.0", undone: true},
+			before: []request.Request{restarts}, orders: config("1.1.0", badConfig), ends: ending{web: "1.1.0", undone: true},
 		},
 		{
 			name: "two_components", about: "two components are upgraded at the same time",
-			before: []Request{v1}, orders: []Request{v2, db}, ends: ending{web: "2.0.0", db: "1.0.0"},
+			before: []request.Request{v1}, orders: []request.Request{v2, db}, ends: ending{web: "2.0.0", db: "1.0.0"},
 		},
 		{
 			name: "stage", about: "a version is staged, and nothing is stopped",
-			before: []Request{v1}, stage: &v2, ends: ending{web: "1.0.0", staged: "2.0.0"},
+			before: []request.Request{v1}, stage: &v2, ends: ending{web: "1.0.0", staged: "2.0.0"},
 		},
 		{
 			name: "staged_version", about: "an upgrade to the version that was staged, which is not fetched again",
-			before: []Request{v1}, staged: &v2, orders: []Request{v2}, ends: ending{web: "2.0.0"},
+			before: []request.Request{v1}, staged: &v2, orders: []request.Request{v2}, ends: ending{web: "2.0.0"},
 		},
 		{
 			name: "bad_staged_version", about: "a switch on the host to the version that was staged, which cannot start and stays staged",
-			before: []Request{v1}, staged: &v2, makes: cannotStart, orders: []Request{local}, ends: ending{web: "1.0.0", undone: true, staged: "2.0.0"},
+			before: []request.Request{v1}, staged: &v2, makes: cannotStart, orders: []request.Request{local}, ends: ending{web: "1.0.0", undone: true, staged: "2.0.0"},
 		},
 		{
 			name: "migrates_up", about: "a version with hooks and state is upgraded over two migrations",
-			before: []Request{stateful}, orders: []Request{later}, ends: ending{web: "4.4.0"},
+			before: []request.Request{stateful}, orders: []request.Request{later}, ends: ending{web: "4.4.0"},
 		},
 		{
 			name: "migration_fails", about: "the second of two migrations fails, and the copy of the state is put back",
-			before: []Request{stateful}, makes: func(m *machine) { m.fails["form 4.4"] = true }, orders: []Request{later}, ends: ending{web: "4.2.0", undone: true},
+			before: []request.Request{stateful}, makes: func(m *machine) { m.fails["form 4.4"] = true }, orders: []request.Request{later}, ends: ending{web: "4.2.0", undone: true},
 		},
 		{
 			name: "migrated_unhealthy", about: "the new version crashes again and again with its migrated state, and the copy is put back",
-			before: []Request{stateful}, makes: func(m *machine) { m.crashes["4.4.0"] = true }, orders: []Request{later}, ends: ending{web: "4.2.0", undone: true},
+			before: []request.Request{stateful}, makes: func(m *machine) { m.crashes["4.4.0"] = true }, orders: []request.Request{later}, ends: ending{web: "4.2.0", undone: true},
 		},
 		{
 			name: "migrates_down", about: "a rollback to a kept version, whose state is brought back by a migration",
-			before: []Request{stateful, next}, orders: []Request{down}, ends: ending{web: "4.2.0"},
+			before: []request.Request{stateful, next}, orders: []request.Request{down}, ends: ending{web: "4.2.0"},
 		},
 		{
 			name: "migrates_back", about: "likewise crashes the new version, and without a copy the migrations are undone by their downs",
-			before: []Request{bare}, makes: func(m *machine) { m.crashes["4.5.0"] = true }, orders: []Request{bareNext}, ends: ending{web: "4.2.1", undone: true},
+			before: []request.Request{bare}, makes: func(m *machine) { m.crashes["4.5.0"] = true }, orders: []request.Request{bareNext}, ends: ending{web: "4.2.1", undone: true},
 		},
 		{
 			name: "lockstep", about: "an upgrade in lockstep over two migrations, which waits for the other hosts after each phase",
-			before: []Request{stateful}, staged: &later, orders: []Request{together}, ends: ending{web: "4.4.0"},
+			before: []request.Request{stateful}, staged: &later, orders: []request.Request{together}, ends: ending{web: "4.4.0"},
 		},
 		{
 			name: "lockstep_down", about: "likewise, back to a kept version",
-			before: []Request{stateful, next}, orders: []Request{togetherDown}, ends: ending{web: "4.2.0"},
+			before: []request.Request{stateful, next}, orders: []request.Request{togetherDown}, ends: ending{web: "4.2.0"},
 		},
 		{
 			name: "lockstep_undone", about: "likewise, and the server undoes it once the state is copied",
-			before: []Request{stateful}, staged: &later, orders: []Request{together}, undoAt: agentapi.LockstepBackup, ends: ending{web: "4.2.0", undone: true},
+			before: []request.Request{stateful}, staged: &later, orders: []request.Request{together}, undoAt: agentapi.LockstepBackup, ends: ending{web: "4.2.0", undone: true},
 		},
 		{
 			name: "lockstep_stays_stopped", about: "the second migration fails after other hosts have changed: the component stays stopped until an operator has mended it, and orders the version again",
-			before: []Request{stateful}, staged: &later, makes: func(m *machine) { m.fails["form 4.4"] = true }, orders: []Request{together}, ends: ending{web: "4.4.0"},
+			before: []request.Request{stateful}, staged: &later, makes: func(m *machine) { m.fails["form 4.4"] = true }, orders: []request.Request{together}, ends: ending{web: "4.4.0"},
 		},
 		{
 			name: "stage_overtaken", about: "an upgrade begins while another version is staged, and ends the stage",
-			before: []Request{v1}, stage: &v2, orders: []Request{restarts}, ends: ending{web: "1.1.0"},
+			before: []request.Request{v1}, stage: &v2, orders: []request.Request{restarts}, ends: ending{web: "1.1.0"},
 		},
 	}
 }()
@@ -313,13 +314,13 @@ func (s *scenario) do(t *testing.T, w *world, a *agent, attempt int, operator bo
 		})
 	}
 	for i, r := range s.orders {
-		r.Attempt = attempt
+		r.Interrupted = attempt - 1
 		all.Go(func() {
 			time.Sleep(callTakes * time.Duration(i) / time.Duration(len(s.orders)))
 			if s.stage != nil {
 				time.Sleep(overtakenAfter)
 			}
-			if r.Lockstep != nil {
+			if r.Component.Lockstep != nil {
 				errs[i] = s.together(t.Context(), w, m, r)
 				return
 			}
@@ -331,9 +332,9 @@ func (s *scenario) do(t *testing.T, w *world, a *agent, attempt int, operator bo
 }
 
 // stageToEnd does one stage until it has ended.
-func stageToEnd(ctx context.Context, m *Manager, r Request) {
+func stageToEnd(ctx context.Context, m *Manager, r request.Request) {
 	for range maxTries {
-		var f *Failure
+		var f *request.Failure
 		if err := m.Stage(ctx, r); !errors.As(err, &f) || !f.Transient {
 			return
 		}
@@ -342,49 +343,49 @@ func stageToEnd(ctx context.Context, m *Manager, r Request) {
 }
 
 // finish does one order until it has ended.
-func finish(ctx context.Context, m *Manager, r Request, operator bool) (err error) {
+func finish(ctx context.Context, m *Manager, r request.Request, operator bool) (err error) {
 	for range maxTries {
 		err = m.Upgrade(ctx, r)
-		var f *Failure
+		var f *request.Failure
 		switch {
 		case !errors.As(err, &f):
 			return err
 		case f.Broken && operator:
 			time.Sleep(operatorAfter)
-			r.ID, r.Desired.ID, r.ActionID = r.ID+"-again", r.Desired.ID+"-again", r.ActionID+"-again"
+			r.ID, r.Component.UpgradeID, r.ActionID = r.ID+"-again", r.Component.UpgradeID+"-again", r.ActionID+"-again"
 		case f.Transient:
 			time.Sleep(retryAfter)
 		default:
 			return err
 		}
-		r.Attempt = 1
+		r.Interrupted = 0
 	}
 	return fmt.Errorf("given up after %d tries: %w", maxTries, err)
 }
 
 // together does an order in lockstep with other hosts. What has failed is ordered again by an
 // operator who has mended it: a new rollout if the hosts have gone back, else only for this host.
-func (s *scenario) together(ctx context.Context, w *world, m *Manager, r Request) (err error) {
+func (s *scenario) together(ctx context.Context, w *world, m *Manager, r request.Request) (err error) {
 	for range maxTries {
 		w.machine.set(func() {
 			if l := &w.machine.server; l.from == "" {
-				*l = server{from: versionOf(w.machine.installed["web"]), to: r.Desired.Version, until: r.Lockstep.Until}
+				*l = server{from: versionOf(w.machine.installed["web"]), to: r.Version, until: r.Component.Lockstep.Until}
 			}
 		})
 		w.agent.changed = func() { w.coordinate(m, r.ID, s.undoAt) }
 		w.coordinate(m, r.ID, s.undoAt)
 		err = m.Upgrade(ctx, r)
-		var f *Failure
+		var f *request.Failure
 		if !errors.As(err, &f) || errors.Is(err, steps.ErrCancelled) {
 			return err
 		}
-		r.Attempt = 1
+		r.Interrupted = 0
 		if f.Transient {
 			time.Sleep(retryAfter)
 			continue
 		}
 		time.Sleep(operatorAfter)
-		r.ID, r.Desired.ID, r.ActionID = r.ID+"-again", r.Desired.ID+"-again", r.ActionID+"-again"
+		r.ID, r.Component.UpgradeID, r.ActionID = r.ID+"-again", r.Component.UpgradeID+"-again", r.ActionID+"-again"
 		w.machine.set(func() {
 			clear(w.machine.fails)
 			if l := &w.machine.server; !l.until.Reaches(agentapi.LockstepSwitch) {
@@ -459,7 +460,7 @@ func (s *scenario) upgradeFurther(w *world) (wrong []string) {
 			version = "4.9.0" // state keeps its major version
 		}
 		r := order("further-"+name, version)
-		r.Desired.Component = name
+		r.Component.Name = name
 		if err := w.start(&agent{}).Upgrade(w.t.Context(), r); err != nil {
 			return append(wrong, fmt.Sprintf("it ended well, but %s cannot be upgraded any more: %v", name, err))
 		}

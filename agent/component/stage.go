@@ -1,6 +1,7 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
@@ -29,9 +31,6 @@ const (
 	recordTimeout = 30 * time.Second // one look at each of its files, and a record
 )
 
-// errOvertaken is the cause of a stage that an upgrade ended.
-var errOvertaken = steps.Cancelled("ended by an upgrade that began")
-
 // stageJournal is the journal of a stage.
 type stageJournal struct {
 	primitive.Journal
@@ -48,49 +47,49 @@ func stageFile(d disk.Disk, dir string) steps.File {
 
 // Stage fetches, verifies and unpacks a version of a component, and changes nothing that runs.
 // It returns nil if the version is on the host and intact. A later upgrade to it fetches nothing.
-// Otherwise the error is steps.ErrStopping if the stage is to begin again later, or a *Failure that left
-// the host as before. An upgrade of the component that begins ends it. A component must not be
+// Otherwise the error is steps.ErrStopping if the stage is to begin again later, or a
+// [*request.Failure] that left the host as before. An upgrade of the component that begins ends it. A component must not be
 // staged twice at the same time; see AcceptStage.
-func (m *Manager) Stage(ctx context.Context, r Request) error {
-	c := m.component(r.Desired.Component)
+func (m *Manager) Stage(ctx context.Context, r request.Request) error {
+	c := m.component(r.Component.Name)
 	if c == nil {
-		return &Failure{Step: primitive.AcquireArtifact, Err: m.unknown(r.Desired.Component)}
+		return failure(primitive.AcquireArtifact, m.unknown(r.Component.Name), false)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if !c.beginStage(cancel) {
-		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: ErrBusy, Transient: true})
+		return c.notStaged(r, failure(primitive.AcquireArtifact, errBusy, true))
 	}
 	defer c.endStage()
-	if j, err := steps.Read[stageJournal](stageFile(m.Disk, c.dir)); err == nil && j != nil && j.Desired.ID == r.Desired.ID {
-		r.Attempt = j.Interrupted + 2 // the server's orders are in the queue, which does not count
+	if j, err := steps.Read[stageJournal](stageFile(m.Disk, c.dir)); err == nil && j != nil && j.Desired.ID == r.Component.UpgradeID {
+		r.Interrupted = j.Interrupted + 1 // the server's orders are in the queue, which does not count
 	}
 	if err := c.recoverStage(); err != nil {
-		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
+		return c.notStaged(r, failure(primitive.AcquireArtifact, err, true))
 	}
 	err := c.stage(ctx, r)
-	if f := (*Failure)(nil); errors.As(err, &f) && !f.Transient {
-		c.m.Log.Warn("a version of a component is not staged", "component", c.name, "version", r.Desired.Version, "error", err)
+	if f := (*request.Failure)(nil); errors.As(err, &f) && !f.Transient {
+		c.m.Log.Warn("a version of a component is not staged", "component", c.name, "version", r.Version, "error", err)
 	}
 	return err
 }
 
-// AcceptStage reports a stage that is about to begin, or returns ErrBusy while the component is
+// AcceptStage reports a stage that is about to begin, or returns [request.ErrBusy] while the component is
 // upgraded or staged.
-func (m *Manager) AcceptStage(r Request) error {
-	c := m.component(r.Desired.Component)
+func (m *Manager) AcceptStage(r request.Request) error {
+	c := m.component(r.Component.Name)
 	if c == nil {
-		return m.unknown(r.Desired.Component)
+		return m.unknown(r.Component.Name)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running != "" || c.staging != nil && !c.staging.State.Ended() {
-		return ErrBusy
+		return errBusy
 	}
-	if err := c.checkOther(r.Desired.Version, &c.state); err != nil {
+	if err := c.checkOther(r.Version, &c.state); err != nil {
 		return err
 	}
-	c.staging = &agentapi.UpgradeDetails{TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}
+	c.staging = &agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}
 	return nil
 }
 
@@ -119,7 +118,7 @@ func (c *component) endStage() {
 func (c *component) noStage(ctx context.Context) (release func(), err error) {
 	c.mu.Lock()
 	if c.cancelStage != nil {
-		c.cancelStage(errOvertaken)
+		c.cancelStage(request.ErrOvertaken)
 	}
 	c.mu.Unlock()
 	select {
@@ -130,7 +129,7 @@ func (c *component) noStage(ctx context.Context) (release func(), err error) {
 	release = func() { <-c.stages }
 	if err := c.recoverStage(); err != nil {
 		release()
-		return nil, &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+		return nil, failure(primitive.BackupState, err, true)
 	}
 	return release, nil
 }
@@ -145,7 +144,7 @@ type stage struct {
 
 func (c *component) newStage(j *stageJournal) *stage {
 	s := &stage{c: c, j: j}
-	w := &work{c: c, r: Request{ActionID: j.ActionID, Desired: j.Desired, Force: j.Force, Local: j.Local}, j: &j.Journal}
+	w := &work{c: c, r: request.Request{ActionID: j.ActionID, Force: j.Force, Local: j.Local}, j: &j.Journal}
 	allow := func(version string, e *trust.Expectation) error {
 		if err := w.allow(version, e); err != nil {
 			return err
@@ -179,26 +178,21 @@ func (s *stage) report(state agentapi.UpgradeState, meta agentapi.UpgradeMetadat
 	c.m.Changed(progress)
 }
 
-func (c *component) stage(ctx context.Context, r Request) error {
+func (c *component) stage(ctx context.Context, r request.Request) error {
 	c.mu.Lock()
 	policy, problem, is := c.policy, c.problem, c.state.clone()
 	c.mu.Unlock()
-	if r.Desired.Runtime == "" {
-		r.Desired.Runtime = policy.Runtime
-	}
-	r.Desired.ServerConfig = policy.ServerConfig
-	if r.Desired.Image == "" {
-		r.Desired.Image = policy.Artifact.Image
-	}
-	if err := c.mayStage(r, policy, problem, &is); err != nil {
-		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err})
+	to := desired(r, policy)
+	to.Image = cmp.Or(to.Image, policy.Artifact.Image)
+	if err := c.mayStage(r, to, policy, problem, &is); err != nil {
+		return c.notStaged(r, failure(primitive.AcquireArtifact, err, false))
 	}
 	if err := c.makeFolder(); err != nil {
-		return c.notStaged(r, &Failure{Step: primitive.AcquireArtifact, Err: err, Transient: true})
+		return c.notStaged(r, failure(primitive.AcquireArtifact, err, true))
 	}
 	s := c.newStage(&stageJournal{
-		Journal:  primitive.Journal{Desired: r.Desired, From: is.Installed},
-		ActionID: r.ActionID, Force: r.Force, Local: r.Local, Interrupted: max(0, r.Attempt-1),
+		Journal:  primitive.Journal{Desired: to, From: is.Installed},
+		ActionID: r.ActionID, Force: r.Force, Local: r.Local, Interrupted: r.Interrupted,
 	})
 	if step, err := s.run.Do(ctx); err != nil {
 		return s.fail(ctx, r, step, err)
@@ -206,9 +200,9 @@ func (c *component) stage(ctx context.Context, r Request) error {
 	c.mu.Lock()
 	c.staging = nil
 	c.mu.Unlock()
-	c.m.Log.Info("a version of a component is staged", "component", c.name, "version", r.Desired.Version)
+	c.m.Log.Info("a version of a component is staged", "component", c.name, "version", r.Version)
 	if err := s.conclude(); err != nil {
-		c.m.Log.Warn("what is left of a stage is not removed yet", "component", c.name, "version", r.Desired.Version, "error", err)
+		c.m.Log.Warn("what is left of a stage is not removed yet", "component", c.name, "version", r.Version, "error", err)
 	}
 	c.clean(ctx) // versions that had to make room
 	c.m.Changed(false)
@@ -216,20 +210,20 @@ func (c *component) stage(ctx context.Context, r Request) error {
 }
 
 // mayStage returns an error for a stage that cannot succeed.
-func (c *component) mayStage(r Request, policy agentapi.PolicyComponent, problem string, s *state) error {
+func (c *component) mayStage(r request.Request, to primitive.Desired, policy agentapi.PolicyComponent, problem string, s *state) error {
 	switch {
-	case r.Attempt > MaxAttempts+1:
-		return fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
+	case r.Interrupted > request.MaxInterrupted:
+		return request.ErrInterrupted
 	case problem != "":
 		return errors.New(problem)
 	case s.Broken != "":
 		return fmt.Errorf("nothing is done with the component: %s", s.Broken)
-	case r.Desired.Runtime != policy.Runtime:
-		return fmt.Errorf("component %s runs with %s by its policy, and the order says %s", c.name, policy.Runtime, r.Desired.Runtime)
+	case to.Runtime != policy.Runtime:
+		return fmt.Errorf("component %s runs with %s by its policy, and the order says %s", c.name, policy.Runtime, to.Runtime)
 	case c.m.Keep.Staged == 0:
 		return errors.New("this host keeps no staged versions: raise upgrade.keep.staged in agent.yml")
 	}
-	return c.checkOther(r.Desired.Version, s)
+	return c.checkOther(r.Version, s)
 }
 
 // checkOther returns an error if the version is the installed one. Two builds of a snapshot have
@@ -242,27 +236,27 @@ func (c *component) checkOther(version string, s *state) error {
 }
 
 // fail undoes a stage whose step has failed.
-func (s *stage) fail(ctx context.Context, r Request, step string, why error) error {
+func (s *stage) fail(ctx context.Context, r request.Request, step string, why error) error {
 	if errors.Is(why, steps.ErrStopping) || errors.Is(context.Cause(ctx), steps.ErrStopping) {
-		if s.j.Interrupted < MaxAttempts {
+		if s.j.Interrupted < request.MaxInterrupted {
 			return steps.ErrStopping // the journal stays, and the next process begins again
 		}
-		why = fmt.Errorf("given up after it was interrupted %d times", MaxAttempts)
+		why = request.ErrInterrupted
 	}
-	f := &Failure{Step: step, Err: why, Transient: transient(step, why)}
-	s.j.KeepDownload = f.Transient || errors.Is(why, errOvertaken) // the upgrade may need it, and removes it
+	f := failure(step, why, transient(step, why))
+	s.j.KeepDownload = f.Transient || errors.Is(why, request.ErrOvertaken) // the upgrade may need it, and removes it
 	if err := s.run.Fail(step, why); err != nil {
-		f = &Failure{Step: step, Err: fmt.Errorf("%w; what it has left is not removed yet: %w", why, err), Transient: true}
+		f = failure(step, fmt.Errorf("%w; what it has left is not removed yet: %w", why, err), true)
 	}
 	return s.c.notStaged(r, f)
 }
 
 // notStaged reports a stage that failed.
-func (c *component) notStaged(r Request, f *Failure) error {
+func (c *component) notStaged(r request.Request, f *request.Failure) error {
 	c.mu.Lock()
 	c.staging = &agentapi.UpgradeDetails{
-		TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed,
-		Metadata: agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Error()},
+		TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed,
+		Metadata: agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Error()},
 	}
 	c.mu.Unlock()
 	c.m.Changed(false)
@@ -351,18 +345,21 @@ func (c *component) recoverStage() error {
 
 // Interrupted returns the stages that were requested on the host and that an earlier process of
 // the agent left unfinished, to be done again: they are in no queue.
-func (m *Manager) Interrupted() []Request {
-	var out []Request
+func (m *Manager) Interrupted() []request.Request {
+	var out []request.Request
 	for _, c := range m.all() {
 		j, err := steps.Read[stageJournal](stageFile(m.Disk, c.dir))
-		if err != nil || j == nil || !j.Local || j.Undoing || j.Interrupted >= MaxAttempts {
+		if err != nil || j == nil || !j.Local || j.Undoing || j.Interrupted >= request.MaxInterrupted {
 			continue
 		}
 		c.mu.Lock()
 		busy := c.cancelStage != nil
 		c.mu.Unlock()
 		if !busy {
-			out = append(out, Request{ID: j.Desired.ID, ActionID: j.ActionID, Desired: j.Desired, Attempt: j.Interrupted + 2, Force: j.Force, Local: j.Local})
+			out = append(out, request.Request{
+				ID: j.Desired.ID, Local: true, Version: j.Desired.Version, SourceURI: j.Desired.SourceURI, Force: j.Force, Interrupted: j.Interrupted + 1,
+				Component: agentapi.ComponentData{Name: c.name, UpgradeID: j.Desired.ID},
+			})
 		}
 	}
 	return out

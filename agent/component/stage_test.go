@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -118,7 +119,7 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 		w.packages = t.TempDir()
 		m = w.start(&agent{})
 		back := order("switch", "2.0.0")
-		back.Desired.Rollback, back.Local = true, true
+		back.Rollback, back.Local = true, true
 		if err := m.Upgrade(t.Context(), back); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +164,7 @@ func TestVersionThatMustNotBeInstalledIsNeitherStagedNorSwitchedTo(t *testing.T)
 			t.Errorf("reported is %+v", d)
 		}
 		unknown := order("stage", "2.0.0")
-		unknown.Desired.Component = "cache"
+		unknown.Component.Name = "cache"
 		refused(m.Stage(t.Context(), unknown), "there is no component cache: the host's policy has web, db")
 		w.floor = "2.5.0"
 		refused(m.Stage(t.Context(), order("stage", "2.0.0")), "is below 2.5.0")
@@ -176,13 +177,13 @@ func TestVersionThatMustNotBeInstalledIsNeitherStagedNorSwitchedTo(t *testing.T)
 		}
 		w.floor = "2.5.0"
 		local := order("switch", "2.0.0")
-		local.Desired.Rollback, local.Local = true, true
+		local.Rollback, local.Local = true, true
 		refused(m.Upgrade(t.Context(), local), "is below 2.5.0")
 		w.floor = ""
 		if err := m.Upgrade(t.Context(), order("third", "3.0.0")); err != nil {
 			t.Fatal(err)
 		}
-		local.Desired.ID = "again"
+		local.Component.UpgradeID = "again"
 		refused(m.Upgrade(t.Context(), local), "version 2.0.0 is older than 3.0.0, which was healthy on this host")
 		w.has(m, "3.0.0 running", "2.0.0 staged", "1.0.0 previous")
 	})
@@ -265,7 +266,7 @@ func TestVersionIsRemovedOnRequest(t *testing.T) {
 		stop(steps.ErrCancelled)
 		staged.Wait()
 		w.machine.set(func() { delete(w.machine.hangs, "acquire") })
-		if !errors.Is(while, ErrBusy) {
+		if !errors.Is(while, request.ErrBusy) {
 			t.Errorf("while another one is staged: %v", while)
 		}
 		if err := m.RemoveVersion(t.Context(), "web", "2.0.0"); err != nil {
@@ -295,7 +296,7 @@ func TestUpgradeEndsAStage(t *testing.T) {
 		if d := m.Staging("web"); d == nil || d.State != agentapi.UpgradeDownloading {
 			t.Errorf("reported is %+v", d)
 		}
-		if err := m.AcceptStage(order("other", "1.1.0")); !errors.Is(err, ErrBusy) {
+		if err := m.AcceptStage(order("other", "1.1.0")); !errors.Is(err, request.ErrBusy) {
 			t.Errorf("a second stage: %v", err)
 		}
 		m.look(t.Context())
@@ -323,12 +324,12 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 		w := installed(t, "2.0.0")
 		r := order("stage", "2.0.0")
 		r.Force, r.Local = true, true
-		for n := range MaxAttempts + 1 {
+		for n := range request.MaxInterrupted + 1 {
 			m := w.start(&agent{})
 			if again := m.Interrupted(); (len(again) > 0) != (n > 0) {
 				t.Fatalf("after %d interruptions: %+v", n, again)
 			} else if n > 0 {
-				if r = again[0]; !r.Force || !r.Local || r.Desired.Version != "2.0.0" {
+				if r = again[0]; !r.Force || !r.Local || r.Version != "2.0.0" {
 					t.Fatalf("to begin again: %+v", r)
 				}
 			}
@@ -340,7 +341,7 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 			synctest.Wait()
 			stop(steps.ErrStopping)
 			staged.Wait()
-			if last := n == MaxAttempts; errors.Is(err, steps.ErrStopping) == last {
+			if last := n == request.MaxInterrupted; errors.Is(err, steps.ErrStopping) == last {
 				t.Fatalf("interruption %d ended with %v", n+1, err)
 			}
 		}
@@ -349,7 +350,7 @@ func TestStageThatWasInterruptedBeginsAgain(t *testing.T) {
 			t.Errorf("it begins once more: %+v", again)
 		}
 		w.has(m, "1.0.0 running")
-		r.Attempt = MaxAttempts + 2
+		r.Interrupted = request.MaxInterrupted + 1
 		if f := failureOf(t, m.Stage(t.Context(), r)); f.Error() != "given up after it was interrupted 5 times" || f.Transient {
 			t.Errorf("a seventh time: %v", f)
 		}

@@ -1,23 +1,20 @@
 package component
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/packaging/pkg/install"
-	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
@@ -36,91 +33,26 @@ const (
 	breakingMigration = "breaking"
 )
 
-// Request is an upgrade of a component.
-type Request struct {
-	// ID is the id in the queue.
-	ID      string
-	Desired primitive.Desired
-	// ActionID is the server's, empty for a request on the host.
-	ActionID string
-	// Attempt counts how often the upgrade has begun, with this time.
-	Attempt int
-	// Stop is why the upgrade must not go on; empty: it may.
-	Stop   string
-	Force  bool
-	Local  bool
-	Health *agentapi.ComponentHealth
-	// Lockstep is nil unless the upgrade is one in lockstep; see Proceed.
-	Lockstep *agentapi.LockstepData
+// desired returns what a request is to reach, by the policy of its component.
+func desired(r request.Request, p agentapi.PolicyComponent) primitive.Desired {
+	c := r.Component
+	return primitive.Desired{
+		ID: c.UpgradeID, Component: c.Name, Runtime: cmp.Or(c.Runtime, p.Runtime), Version: r.Version, SourceURI: r.SourceURI,
+		Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: r.Rollback, Migration: c.Migration, ServerConfig: p.ServerConfig,
+	}
 }
 
-// MaxAttempts bounds how often an interrupted upgrade is continued: a version may bring the
-// host down.
-const MaxAttempts = 5
-
-// ParseRequest parses the data of an UPGRADE of a component. ok is false if it is an upgrade
-// of the agent itself.
-func ParseRequest(id, actionID string, local bool, data json.RawMessage) (r Request, ok bool, err error) {
-	var d agentapi.UpgradeData
-	if err := json.Unmarshal(data, &d); err != nil || d.Component == nil {
-		return Request{}, false, nil //nolint:nilerr // the agent's own upgrade says what is wrong
-	}
-	c := d.Component
-	r = Request{
-		ID: id, ActionID: actionID, Force: d.Force, Local: local, Health: &c.Health, Lockstep: c.Lockstep,
-		Desired: primitive.Desired{
-			ID: c.UpgradeID, Component: c.Name, Runtime: c.Runtime, Version: d.Version, SourceURI: d.SourceURI,
-			Checksum: c.Checksum, Image: c.Image, Files: c.Files, Rollback: d.Rollback, Migration: c.Migration,
-		},
-	}
-	if r.Desired.ID == "" {
-		r.Desired.ID = id
-	}
-	if err := manifest.ValidComponentName(c.Name); err != nil {
-		return r, true, fmt.Errorf("data.component.name: %w", err)
-	}
-	if _, err := manifest.ParseVersion(d.Version); err != nil {
-		return r, true, fmt.Errorf("data.version: %w", err)
-	}
-	if c.Lockstep != nil {
-		if err := c.Lockstep.Until.Valid(); err != nil {
-			return r, true, fmt.Errorf("data.component.lockstep.until: %w", err)
-		}
-	}
-	return r, true, nil
+func failure(step string, err error, transient bool) *request.Failure {
+	return &request.Failure{State: upgradeStates[step], Step: step, Err: err, Transient: transient}
 }
-
-// NameOf returns the component of an UPGRADE, empty for the agent's own.
-func NameOf(data json.RawMessage) string {
-	var d agentapi.UpgradeData
-	if json.Unmarshal(data, &d) != nil || d.Component == nil {
-		return ""
-	}
-	return d.Component.Name
-}
-
-// Failure is the error of an upgrade that was undone, or could not be.
-type Failure struct {
-	Step string
-	Err  error
-	// Transient means that the same upgrade may succeed later.
-	Transient bool
-	// Broken means that it could not be undone. If it is also Transient, another try may undo it.
-	Broken bool
-	// Lockstep is how far an upgrade in lockstep was.
-	Lockstep *agentapi.LockstepReport
-}
-
-func (f *Failure) Error() string { return f.Err.Error() }
-func (f *Failure) Unwrap() error { return f.Err }
 
 // Upgrade does an upgrade, or continues it if an earlier process has begun it. It returns nil
 // once the new version has been healthy for its wait, or if the upgrade was done before.
-// Otherwise the error is a *Failure, or steps.ErrStopping if a later process has to continue.
-func (m *Manager) Upgrade(ctx context.Context, r Request) error {
-	c := m.component(r.Desired.Component)
+// Otherwise the error is a [*request.Failure], or steps.ErrStopping if a later process has to continue.
+func (m *Manager) Upgrade(ctx context.Context, r request.Request) error {
+	c := m.component(r.Component.Name)
 	if c == nil {
-		return &Failure{Step: primitive.BackupState, Err: m.unknown(r.Desired.Component)}
+		return failure(primitive.BackupState, m.unknown(r.Component.Name), false)
 	}
 	if err := c.lock(ctx); err != nil {
 		return err
@@ -179,67 +111,62 @@ func (m *Manager) Cancel(id, why string) bool {
 	return false
 }
 
-func (c *component) upgrade(ctx context.Context, r Request) error {
+func (c *component) upgrade(ctx context.Context, r request.Request) error {
 	c.mu.Lock()
 	policy, problem, s := c.policy, c.problem, c.state
 	c.mu.Unlock()
 	if err := c.finishCompleted(ctx); err != nil {
-		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+		return failure(primitive.BackupState, err, true)
 	}
-	if done := s.doneBy(r.Desired.ID); done != nil {
+	if done := s.doneBy(r.Component.UpgradeID); done != nil {
 		if done.Error != "" {
-			return &Failure{Step: observeHealth, Err: errors.New(done.Error)}
+			return failure(observeHealth, errors.New(done.Error), false)
 		}
 		return nil
 	}
-	refused := func(err error) error { return &Failure{Step: primitive.BackupState, Err: err} }
-	if r.Desired.Runtime == "" {
-		r.Desired.Runtime = policy.Runtime
-	}
-	r.Desired.ServerConfig, r.Desired.WithheldAtBoot = policy.ServerConfig, policy.Lockstep
-	health := policy.Health
-	if r.Health != nil {
-		health = merged(health, *r.Health)
-	}
+	refused := func(err error) error { return failure(primitive.BackupState, err, false) }
+	to := desired(r, policy)
+	to.WithheldAtBoot = policy.Lockstep
+	health := merged(policy.Health, r.Component.Health)
 	wrong := checkHealth(health)
 	switch {
 	case problem != "":
 		return refused(errors.New(problem))
 	case wrong != nil:
 		return refused(fmt.Errorf("the upgrade of %s is refused: with the policy, %w", c.name, wrong))
-	case r.Desired.Runtime != policy.Runtime:
-		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", c.name, policy.Runtime, r.Desired.Runtime))
-	case s.Installed != nil && s.Runtime != "" && s.Runtime != r.Desired.Runtime:
-		return refused(fmt.Errorf("component %s is installed with the runtime %s, and its policy now says %s: a component keeps its runtime, so give the new one another name", c.name, s.Runtime, r.Desired.Runtime))
+	case to.Runtime != policy.Runtime:
+		return refused(fmt.Errorf("component %s runs with %s by its policy, and the upgrade says %s", c.name, policy.Runtime, to.Runtime))
+	case s.Installed != nil && s.Runtime != "" && s.Runtime != to.Runtime:
+		return refused(fmt.Errorf("component %s is installed with the runtime %s, and its policy now says %s: a component keeps its runtime, so give the new one another name", c.name, s.Runtime, to.Runtime))
 	}
 	if err := c.makeFolder(); err != nil {
-		return &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+		return failure(primitive.BackupState, err, true)
 	}
 	j, err := c.journal(ctx, r)
 	if err != nil {
 		return err
 	}
 	if j == nil {
-		if pinned := policy.Artifact.Image; pinned != "" && !r.Desired.Rollback { // an earlier version had another
-			if r.Desired.Image != "" && r.Desired.Image != pinned {
-				return refused(fmt.Errorf("component %s is the image %s by its policy, and the upgrade says %s", c.name, pinned, r.Desired.Image))
+		if pinned := policy.Artifact.Image; pinned != "" && !to.Rollback { // an earlier version had another
+			if to.Image != "" && to.Image != pinned {
+				return refused(fmt.Errorf("component %s is the image %s by its policy, and the upgrade says %s", c.name, pinned, to.Image))
 			}
-			r.Desired.Image = pinned
+			to.Image = pinned
 		}
-		j = &primitive.Journal{Desired: r.Desired, From: s.Installed, Runs: c.runs(ctx)}
-		if r.Lockstep != nil {
-			j.Lockstep = &agentapi.LockstepReport{Until: r.Lockstep.Until}
+		j = &primitive.Journal{Desired: to, From: s.Installed, Runs: c.runs(ctx)}
+		if r.Component.Lockstep != nil {
+			j.Lockstep = &agentapi.LockstepReport{Until: r.Component.Lockstep.Until}
 		}
 	}
 	w := c.newWork(j, r, health)
 	if j.Undoing {
-		return w.undone(ctx, &Failure{Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.KeepDownload})
+		return w.undone(ctx, failure(j.FailedStep, errors.New(j.FailedError), j.KeepDownload))
 	}
 	if r.Stop != "" && !w.onlyForward() {
 		return w.fail(ctx, "", steps.Cancelled(r.Stop))
 	}
-	if r.Attempt > MaxAttempts && (w.mayUndo() || w.onlyForward()) {
-		return w.fail(ctx, "", fmt.Errorf("given up after it was interrupted %d times", MaxAttempts))
+	if r.Interrupted >= request.MaxInterrupted && (w.mayUndo() || w.onlyForward()) {
+		return w.fail(ctx, "", request.ErrInterrupted)
 	}
 	defer w.goOn()
 	if j.Lockstep != nil {
@@ -250,7 +177,7 @@ func (c *component) upgrade(ctx context.Context, r Request) error {
 		return w.stays(ctx, "")
 	}
 	err = w.fail(ctx, step, err)
-	if f := (*Failure)(nil); errors.As(err, &f) {
+	if f := (*request.Failure)(nil); errors.As(err, &f) {
 		f.Lockstep = j.Lockstep
 	}
 	return err
@@ -280,24 +207,24 @@ func merged(policy, action agentapi.ComponentHealth) agentapi.ComponentHealth {
 
 // journal returns the journal of this upgrade, if it was interrupted. Another one's is undone
 // first; if that fails the component is broken.
-func (c *component) journal(ctx context.Context, r Request) (*primitive.Journal, error) {
+func (c *component) journal(ctx context.Context, r request.Request) (*primitive.Journal, error) {
 	j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir))
 	if errors.Is(err, disk.ErrDamaged) {
 		c.m.Log.Warn("the journal of a component's upgrade was unreadable", "component", c.name, "error", err)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &Failure{Step: primitive.BackupState, Err: err, Transient: true}
+		return nil, failure(primitive.BackupState, err, true)
 	}
-	if j == nil || j.Desired.ID == r.Desired.ID {
+	if j == nil || j.Desired.ID == r.Component.UpgradeID {
 		return j, nil
 	}
-	w := c.newWork(j, Request{Desired: j.Desired}, agentapi.ComponentHealth{})
+	w := c.newWork(j, request.Request{}, agentapi.ComponentHealth{})
 	if !j.Undoing && !w.mayUndo() {
 		goesOn, err := w.ofOther(r)
 		switch {
 		case err != nil:
-			return nil, &Failure{Step: primitive.BackupState, Err: err}
+			return nil, failure(primitive.BackupState, err, false)
 		case goesOn:
 			return j, nil
 		}
@@ -338,7 +265,7 @@ func (c *component) note(edit func(*state)) {
 // work is an upgrade under way.
 type work struct {
 	c      *component
-	r      Request
+	r      request.Request
 	j      *primitive.Journal
 	run    *steps.Run
 	change *primitive.Change
@@ -352,7 +279,7 @@ type work struct {
 	printed []string
 }
 
-func (c *component) newWork(j *primitive.Journal, r Request, health agentapi.ComponentHealth) *work {
+func (c *component) newWork(j *primitive.Journal, r request.Request, health agentapi.ComponentHealth) *work {
 	w := &work{c: c, r: r, j: j, health: health}
 	m := c.m
 	w.change = c.newChange(j, w.allow, func() error { return w.run.Save() }, func(meta agentapi.UpgradeMetadata) {
@@ -535,13 +462,13 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	case w.onlyForward():
 		return w.leave(ctx, step, why)
 	case !w.mayUndo() && !errors.Is(why, steps.ErrCancelled): // it is no longer in the policy
-		return &Failure{Step: step, Err: why}
+		return failure(step, why, false)
 	}
 	if step == primitive.StartNode && !errors.Is(why, steps.ErrCancelled) {
 		why = w.withOutput(why, &w.j.To)
 	}
 	// The others do not wait for another try of this one.
-	f := &Failure{Step: step, Err: why, Transient: w.j.Lockstep == nil && transient(step, why)}
+	f := failure(step, why, w.j.Lockstep == nil && transient(step, why))
 	w.j.KeepDownload = f.Transient
 	w.phase = ""
 	w.report(agentapi.UpgradeRollback, agentapi.UpgradeMetadata{FailedState: upgradeStates[step], ErrorMsg: why.Error()}, false)
@@ -583,7 +510,7 @@ func (w *work) undo(ctx context.Context, first func() error) error {
 }
 
 // undone completes an undoing that was interrupted.
-func (w *work) undone(ctx context.Context, f *Failure) error {
+func (w *work) undone(ctx context.Context, f *request.Failure) error {
 	w.keepStopped()
 	err := w.undo(ctx, w.run.Undo)
 	switch {
@@ -596,8 +523,8 @@ func (w *work) undone(ctx context.Context, f *Failure) error {
 }
 
 // failed records an upgrade that is undone, and looks whether the version before runs again.
-func (w *work) failed(ctx context.Context, f *Failure) error {
-	started := upgradeStates[f.Step] == agentapi.UpgradeRestarting || w.j.HasBegun(observeHealth)
+func (w *work) failed(ctx context.Context, f *request.Failure) error {
+	started := f.State == agentapi.UpgradeRestarting || w.j.HasBegun(observeHealth)
 	// What is tried again is not the version's fault, and must not be refused then.
 	bad := started && !f.Transient && !errors.Is(f.Err, steps.ErrCancelled)
 	w.c.note(func(s *state) {
@@ -659,7 +586,9 @@ func (w *work) broken(why, undo error) error {
 	})
 	w.c.m.Log.Error("a component's upgrade failed and could not be undone; nothing more is done with it until an operator acts", "component", w.c.name, "error", text)
 	// The journal stays: the next try of this order, or the next order, undoes it first.
-	return &Failure{Step: w.j.FailedStep, Err: errors.New(text), Broken: true, Transient: w.j.Lockstep == nil && transient("", undo)}
+	f := failure(w.j.FailedStep, errors.New(text), w.j.Lockstep == nil && transient("", undo))
+	f.Broken = true
+	return f
 }
 
 // stays records that the version stays, healthy or for this problem not, before what only
@@ -671,7 +600,7 @@ func (w *work) stays(ctx context.Context, problem string) error {
 		bytes = c.size(w.j.From.Home)
 	}
 	if err := c.change(func(s *state) { s.install(w.j, problem, bytes, c.m.Keep, time.Now().UTC()) }); err != nil {
-		return &Failure{Step: observeHealth, Err: err, Transient: true}
+		return failure(observeHealth, err, true)
 	}
 	if problem == "" {
 		c.mu.Lock()
@@ -717,16 +646,16 @@ func (c *component) finishCompleted(ctx context.Context) error {
 	if !done {
 		return nil
 	}
-	return c.newWork(j, Request{Desired: j.Desired}, agentapi.ComponentHealth{}).finish(ctx)
+	return c.newWork(j, request.Request{}, agentapi.ComponentHealth{}).finish(ctx)
 }
 
 // Conclude records and reports a failure that is not tried again.
-func (m *Manager) Conclude(r Request, f *Failure) {
-	c := m.component(r.Desired.Component)
+func (m *Manager) Conclude(r request.Request, f *request.Failure) {
+	c := m.component(r.Component.Name)
 	if c == nil {
 		return
 	}
-	meta := agentapi.UpgradeMetadata{FailedState: upgradeStates[f.Step], ErrorMsg: f.Err.Error(), Lockstep: f.Lockstep}
+	meta := agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error(), Lockstep: f.Lockstep}
 	var seen unhealthy
 	switch {
 	case f.Broken:
@@ -734,7 +663,7 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 	case errors.As(f.Err, &seen):
 		meta.ReasonCode = seen.code
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
+	d := agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
 	c.note(func(s *state) { s.Report = &d })
 	c.mu.Lock()
 	c.details = &d
@@ -743,12 +672,12 @@ func (m *Manager) Conclude(r Request, f *Failure) {
 }
 
 // Scheduled reports an upgrade that waits for its time, or for another try.
-func (m *Manager) Scheduled(r Request, meta agentapi.UpgradeMetadata) {
+func (m *Manager) Scheduled(r request.Request, meta agentapi.UpgradeMetadata) {
 	m.waits(r, agentapi.UpgradeScheduled, meta)
 }
 
 // Requested reports an upgrade that is due, and what it waits for.
-func (m *Manager) Requested(r Request, why string) {
+func (m *Manager) Requested(r request.Request, why string) {
 	m.waits(r, agentapi.UpgradeRequested, agentapi.UpgradeMetadata{Reason: why})
 }
 
@@ -769,12 +698,12 @@ func (m *Manager) CalledOff(except []string) {
 	}
 }
 
-func (m *Manager) waits(r Request, state agentapi.UpgradeState, meta agentapi.UpgradeMetadata) {
-	c := m.component(r.Desired.Component)
+func (m *Manager) waits(r request.Request, state agentapi.UpgradeState, meta agentapi.UpgradeMetadata) {
+	c := m.component(r.Component.Name)
 	if c == nil {
 		return
 	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Desired.Version, ActionID: r.ActionID, State: state, Metadata: meta}
+	d := agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: meta}
 	c.mu.Lock()
 	same := c.details != nil && c.details.State == d.State && c.details.ActionID == d.ActionID && c.details.Metadata.Reason == meta.Reason &&
 		(meta.ScheduledAt == nil || c.details.Metadata.ScheduledAt.Equal(*meta.ScheduledAt))
@@ -791,18 +720,13 @@ func (m *Manager) waits(r Request, state agentapi.UpgradeState, meta agentapi.Up
 // full or busy disk, a runtime that is being restarted. What the runtime says comes first: the socket
 // of an engine that is stopped does not exist.
 func transient(step string, err error) bool {
-	var refused *install.RefusedError
-	var onDisk *disk.Error
-	switch {
-	case errors.Is(err, steps.ErrCancelled):
-		return false
-	case errors.Is(err, runtime.ErrTransient):
+	if errors.Is(err, runtime.ErrTransient) && !errors.Is(err, steps.ErrCancelled) {
 		return true
-	case errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
-		return false
-	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
-		return true
-	case errors.Is(err, steps.ErrTimeout):
+	}
+	if transient, known := request.Transient(err); known {
+		return transient
+	}
+	if errors.Is(err, steps.ErrTimeout) {
 		return step == primitive.AcquireArtifact || step == primitive.BackupState
 	}
 	return download.Transient(err)

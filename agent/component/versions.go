@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
@@ -20,8 +21,8 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// ErrBusy is returned for what must wait until the component is neither upgraded nor staged.
-var ErrBusy = errors.New("the component is being upgraded or staged")
+// errBusy is returned for what must wait until the component is neither upgraded nor staged.
+var errBusy = fmt.Errorf("%w: the component is being upgraded or staged", request.ErrBusy)
 
 // onHost is a version on the host besides the installed one.
 type onHost struct {
@@ -179,14 +180,14 @@ func (c *component) findGone(ctx context.Context, adapter runtime.Adapter, now t
 }
 
 // RemoveVersion removes a version of a component, which must not be the installed one, from the
-// host. The error is ErrBusy while the component is upgraded or staged.
+// host. The error is [request.ErrBusy] while the component is upgraded or staged.
 func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error {
 	c := m.component(name)
 	if c == nil {
 		return m.unknown(name)
 	}
 	if !c.beginStage(func(error) {}) {
-		return ErrBusy
+		return errBusy
 	}
 	defer c.endStage()
 	if err := c.lock(ctx); err != nil { // a look at it takes seconds
@@ -201,7 +202,7 @@ func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error
 	}
 	// What is left of an upgrade may need the version.
 	if j, err := steps.Read[primitive.Journal](journalOf(c.m.Disk, c.dir)); err != nil || j != nil && !s.isCompleted(j.Desired.ID) {
-		return errors.Join(ErrBusy, err)
+		return errors.Join(errBusy, err)
 	}
 	var gone []string
 	for _, v := range slices.Concat(s.Kept, s.Staged) {

@@ -301,7 +301,7 @@ func TestHostDoesNotUndoIntoMixedVersions(t *testing.T) {
 func (b *bound) begins(version string, until agentapi.LockstepPhase) {
 	b.t.Helper()
 	b.r = order("jump", version)
-	b.r.Lockstep = &agentapi.LockstepData{Until: until}
+	b.r.Component.Lockstep = &agentapi.LockstepData{Until: until}
 	b.begin()
 	b.reached(until)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
@@ -245,8 +246,8 @@ var keep = handoff.DefaultLimits()
 // shortly is how components are observed: long enough for a crash loop to show.
 var shortly = agentapi.ComponentHealth{WaitSeconds: 5}
 
-func order(id, version string) Request {
-	return Request{ID: "item-" + id, ActionID: id, Attempt: 1, Desired: primitive.Desired{ID: id, Component: "web", Runtime: "model", Version: version}}
+func order(id, version string) request.Request {
+	return request.Request{ID: "item-" + id, ActionID: id, Version: version, Component: agentapi.ComponentData{UpgradeID: id, Name: "web", Runtime: "model"}}
 }
 
 // expect checks what the host runs, what its configuration file says, and that nothing is

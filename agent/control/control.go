@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/socket"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -32,14 +33,11 @@ const (
 	staleTimeout = time.Second
 )
 
-// ErrBusy is returned by Server's functions for what must wait for an upgrade.
-var ErrBusy = errors.New("another upgrade is under way")
-
 // Server answers on the control socket.
 type Server struct {
 	// Health must not wait for network or disk.
 	Health func() probe.Health
-	// Upgrade accepts an upgrade; an error that is ErrBusy becomes 409, any
+	// Upgrade accepts an upgrade; an error that is [request.ErrBusy] becomes 409, any
 	// other 400.
 	Upgrade func(probe.UpgradeRequest) error
 	// Stage accepts a stage, and Remove removes a version. Their errors are as those of Upgrade.
@@ -122,7 +120,7 @@ func accept[T any](w http.ResponseWriter, r *http.Request, status int, f func(T)
 	switch {
 	case err == nil:
 		answer(w, status, struct{}{})
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, request.ErrBusy):
 		refuse(w, http.StatusConflict, err)
 	default:
 		refuse(w, http.StatusBadRequest, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -63,7 +64,7 @@ func TestHealthAndUpgrade(t *testing.T) {
 	if err := c.Upgrade(context.Background(), want); err != nil || asked != want {
 		t.Errorf("asked %+v, %v", asked, err)
 	}
-	for _, refusal = range []error{fmt.Errorf("%w: 1.0.5", ErrBusy), errors.New("version is no version")} {
+	for _, refusal = range []error{fmt.Errorf("%w: 1.0.5", request.ErrBusy), errors.New("version is no version")} {
 		if err := c.Upgrade(context.Background(), want); err == nil || err.Error() != refusal.Error() {
 			t.Errorf("refused with %v, want %v", err, refusal)
 		}

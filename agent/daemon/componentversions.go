@@ -10,11 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/muster-fleet/muster/agent/component"
-	"github.com/muster-fleet/muster/agent/control"
-	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/queue"
-	"github.com/muster-fleet/muster/agent/steps"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -51,57 +48,23 @@ func (d *daemon) acceptComponentSwitch(req probe.UpgradeRequest) error {
 		return err
 	}
 	id := "local:" + uuid.NewString()
+	r, err := request.Parse(id, true, data)
+	if err != nil {
+		return err
+	}
 	// Reported before the upgrade begins, so that a client which asks for the health next does
 	// not see the end of an older upgrade.
-	if r, _, err := component.ParseRequest(id, "", true, data); err == nil && d.queue.Waiting(req.Component) == nil {
+	if d.queue.Waiting(req.Component) == nil {
 		d.workloads.Requested(r, "")
 	}
-	if err := d.queue.AddLocal(id, data, time.Now()); err != nil {
-		return fmt.Errorf("%w: %w", control.ErrBusy, err)
-	}
-	return nil
-}
-
-// acceptComponentStage accepts a stage of a component that is requested on the host.
-func (d *daemon) acceptComponentStage(req probe.StageRequest) error {
-	if d.Identity == nil && req.SourceURI == "" {
-		return errNoServer
-	}
-	r := component.Request{
-		ID: "stage", Local: true, Force: req.Force, Attempt: 1,
-		Desired: primitive.Desired{ID: "stage-" + req.Version, Component: req.Component, Version: req.Version, SourceURI: req.SourceURI},
-	}
-	if err := d.workloads.AcceptStage(r); err != nil {
-		return busy(err)
-	}
-	d.componentStages <- r // there is room: a component has one at most
-	return nil
-}
-
-// stageComponent does one stage of a component.
-func (d *daemon) stageComponent(ctx context.Context, r component.Request) error {
-	work, cancel := stoppable(ctx)
-	defer cancel()
-	err := d.workloads.Stage(work, r)
-	if errors.Is(err, steps.ErrStopping) {
-		d.log.Info("a component's stage was interrupted; it begins again when the agent starts", "component", r.Desired.Component, "version", r.Desired.Version)
-	}
-	return err
+	return d.queue.AddLocal(id, data, time.Now())
 }
 
 // removeComponentVersion removes a version of a component on request of the host.
 func (d *daemon) removeComponentVersion(req probe.RemoveRequest) error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	return busy(d.workloads.RemoveVersion(ctx, req.Component, req.Version))
-}
-
-// busy makes a component's ErrBusy that of the control socket.
-func busy(err error) error {
-	if errors.Is(err, component.ErrBusy) {
-		return fmt.Errorf("%w: %w", control.ErrBusy, err)
-	}
-	return err
+	return d.workloads.RemoveVersion(ctx, req.Component, req.Version)
 }
 
 // releaseComponent lets an upgrade in lockstep that waits for the server go on, or undoes it, or

@@ -32,6 +32,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/host/disk"
@@ -172,17 +173,15 @@ type daemon struct {
 	// clock is the time of the last check-in; see checkClock.
 	clock time.Time
 
-	// stages has the stage that was accepted and does not run yet.
-	stages chan upgrade.Request
-	// componentStages are those of components, likewise.
-	componentStages chan component.Request
+	// stages has the stages that were accepted and do not run yet: a subject has one at most.
+	stages chan request.Request
 	// stageAction is the action of the stage that the server has ordered and that is under way, and
 	// cancelStageAction ends it; guarded by mu.
 	stageAction       string
 	cancelStageAction context.CancelCauseFunc
 	// interrupted is the stage that the server has ordered and that an earlier process left
 	// unfinished, which counts how often that happened.
-	interrupted upgrade.Request
+	interrupted request.Request
 	// recheck has an element if the versions are to be checked again.
 	recheck  chan struct{}
 	checking sync.Mutex
@@ -220,7 +219,7 @@ func (a Agent) build() (*daemon, error) {
 	o := a.Options
 	d := &daemon{
 		Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now(),
-		stages: make(chan upgrade.Request, 1), componentStages: make(chan component.Request, agentapi.MaxComponents), recheck: make(chan struct{}, 1),
+		stages: make(chan request.Request, 1+agentapi.MaxComponents), recheck: make(chan struct{}, 1),
 		answered: make(chan struct{}), processID: strings.ToLower(rand.Text()),
 	}
 	if d.log == nil {
@@ -475,7 +474,7 @@ func (d *daemon) deliver(resp agentapi.CheckinResponse) error {
 }
 
 // reexecAs replaces this process by the version in home.
-func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) error {
+func (d *daemon) reexecAs(ctx context.Context, r request.Request, home string) error {
 	flush, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if d.loop != nil && d.changes.Flush(flush) != nil {

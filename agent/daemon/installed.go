@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/logfile"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -235,7 +236,7 @@ func PinnedTrust(d disk.Disk, dir string, server *gateway.Client, log *slog.Logg
 	fetch := func(ctx context.Context, name string, limit int64) ([]byte, error) {
 		data, err := server.TrustFile(ctx, name, limit)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			err = upgrade.Transient(err)
+			err = request.Later(err)
 		}
 		return data, err
 	}

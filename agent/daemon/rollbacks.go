@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
-	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -30,7 +29,7 @@ func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
 		if before := d.watchedFrom(); req.Version != "" && before != nil && !before.Is(req.Version) {
-			return fmt.Errorf("%w: version %s is being watched, and only %s can be rolled back to meanwhile", control.ErrBusy, d.Running.FullVersion(), before.FullVersion())
+			return fmt.Errorf("%w: version %s is being watched, and only %s can be rolled back to meanwhile", request.ErrBusy, d.Running.FullVersion(), before.FullVersion())
 		}
 		return d.requestRollback("Asked for on the host.")
 	}
@@ -52,8 +51,8 @@ func (d *daemon) forwardRollback(ctx context.Context) {
 	if item == nil || item.Attempts > 0 {
 		return
 	}
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
-	if err != nil || !r.Rollback {
+	r := item.Request()
+	if !r.Rollback {
 		return
 	}
 	before := d.watchedFrom()

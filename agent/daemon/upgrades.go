@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
@@ -43,7 +43,7 @@ func (d *daemon) upgrades(ctx context.Context) {
 				again = time.Now().Add(queueRetry)
 			case item == nil:
 				d.reportWaiting()
-				if err := d.executor.UndoLeftover(); errors.Is(err, upgrade.ErrUnderWay) {
+				if err := d.executor.UndoLeftover(); errors.Is(err, request.ErrBusy) {
 					again = time.Now().Add(queueRetry)
 				} else if err != nil {
 					d.log.Error("a failed upgrade is not undone yet", "error", err, "again_in", queueRetry.String())
@@ -81,25 +81,27 @@ func (d *daemon) reportWaiting() {
 		}
 		return
 	}
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
-	if err != nil {
-		return // the error is reported when it is due
-	}
-	at := item.Due()
-	m := agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError}
-	if item.Retries > 0 {
-		m.RetryAttempt, m.RetryLimit = item.Retries, len(d.Config.Upgrade.Retry)
-	}
-	if now != nil && now.State == agentapi.UpgradeScheduled && now.ActionID == r.ActionID && now.Metadata.ScheduledAt.Equal(at) {
+	r, m := item.Request(), d.scheduled(*item)
+	if now != nil && now.State == agentapi.UpgradeScheduled && now.ActionID == r.ActionID && now.Metadata.ScheduledAt.Equal(*m.ScheduledAt) {
 		return
 	}
 	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled, Metadata: m}, false)
 }
 
-// upgradeTo runs one upgrade to its end. It returns false if the queue could not be
+// scheduled returns what is reported of an upgrade that waits.
+func (d *daemon) scheduled(item queue.Item) agentapi.UpgradeMetadata {
+	m := agentapi.UpgradeMetadata{ScheduledAt: new(item.Due()), RetryErrorMsg: item.LastError}
+	if item.Retries > 0 {
+		m.RetryAttempt, m.RetryLimit = item.Retries, len(d.Config.Upgrade.Retry)
+	}
+	return m
+}
+
+// upgradeTo runs one upgrade of the agent to its end. It returns false if the queue could not be
 // written.
 func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
+	r := item.Request()
+	var err error
 	switch {
 	case item.Switched && d.rolledBack(r): // before the next: both may be builds of one version
 		return true
@@ -107,39 +109,66 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
 	case item.Switched:
 		err = fmt.Errorf("the host was switched to version %s, but %s runs, for no recorded reason", r.Version, d.Running.FullVersion())
-	case item.Stop != "":
+	case r.Stop != "":
 		// The upgrade was stopped and the agent was killed before it was undone.
 		// recoverJournal has undone it since.
-		err = errors.New(item.Stop)
+		err = errors.New(r.Stop)
 	case r.Rollback && d.Running.Is(r.Version):
 		return d.finish(r.ID, queue.Result{Message: "version " + r.Version + " runs here"})
-	case err == nil && item.Attempts >= queue.MaxAttempts:
-		err = fmt.Errorf("given up after it was interrupted %d times", item.Attempts)
+	case r.Interrupted >= request.MaxInterrupted:
+		err = request.ErrInterrupted
 	}
 	if err != nil {
-		return d.concludeUpgrade(r, upgrade.Refuse(err))
+		return d.conclude(r, upgrade.Refuse(err))
 	}
+	return d.carryOut(ctx, item)
+}
+
+// engine carries out what is requested of its subjects: the agent itself, or the components.
+type engine interface {
+	// Upgrade returns nil, steps.ErrStopping if the upgrade goes on when the agent starts, or a
+	// [*request.Failure].
+	Upgrade(context.Context, request.Request) error
+	// Conclude reports a failure that is not tried again.
+	Conclude(request.Request, *request.Failure)
+}
+
+func (d *daemon) engineOf(r request.Request) engine {
+	if r.Component.Name != "" {
+		return d.workloads
+	}
+	return d.executor
+}
+
+// carryOut does one upgrade, of whatever subject, to its end. It returns false if the queue could
+// not be written.
+func (d *daemon) carryOut(ctx context.Context, item queue.Item) bool {
+	r := item.Request()
 	if err := d.queue.Begin(r.ID); err != nil {
-		d.log.Error("upgrade not begun: the queue cannot be written", "error", err)
+		d.log.Error("upgrade not begun: the queue cannot be written", "upgrade", r.String(), "error", err, "again_in", queueRetry.String())
 		return false
 	}
-	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}, false)
-
+	own := r.Component.Name == ""
+	if own {
+		d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}, false)
+	}
 	work, cancel := stoppable(ctx)
 	defer cancel()
-	err = d.executor.Upgrade(work, r)
-	var failure *upgrade.Failure
+	err := d.engineOf(r).Upgrade(work, r)
+	var f *request.Failure
 	switch {
-	case err == nil:
+	case err == nil && own:
 		d.stop(ErrReplaced)
 		return true
+	case err == nil:
+		return d.finish(r.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Component.Name, r.Version)})
 	case errors.Is(err, steps.ErrStopping):
-		d.log.Info("upgrade interrupted; it begins again when the agent starts", "version", r.Version)
+		d.log.Info("an upgrade was interrupted; it goes on when the agent starts", "upgrade", r.String())
 		return true
-	case !errors.As(err, &failure):
-		failure = upgrade.Refuse(err)
+	case !errors.As(err, &f):
+		f = upgrade.Refuse(err)
 	}
-	return d.retryOrConclude(item, r, failure)
+	return d.retryOrConclude(item, f)
 }
 
 // stoppable returns a context that ends with ctx. Its cause is that somebody has cancelled the work, or
@@ -159,29 +188,43 @@ func stoppable(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// retryOrConclude postpones an upgrade that may succeed later, and ends any other.
-func (d *daemon) retryOrConclude(item queue.Item, r upgrade.Request, f *upgrade.Failure) bool {
+// retryAfter returns after what time a request that has failed, and was tried again so often, is tried
+// once more, or false. Who requests something on the host sees the failure and decides.
+func (d *daemon) retryAfter(r request.Request, f *request.Failure, retries int) (time.Duration, bool) {
 	delays := d.Config.Upgrade.Retry
-	// The person who requested a local upgrade sees the failure and decides.
-	if !f.Transient || item.Local || item.Retries >= len(delays) {
+	if !f.Transient || r.Local || retries >= len(delays) {
+		return 0, false
+	}
+	d.log.Warn("what was requested has failed and is tried again", "request", r.String(), "error", f, "again_in", delays[retries].String(), "retry", retries+1, "of", len(delays))
+	return delays[retries], true
+}
+
+// retryOrConclude postpones an upgrade that may succeed later, and ends any other. It returns false
+// if the queue could not be written.
+func (d *daemon) retryOrConclude(item queue.Item, f *request.Failure) bool {
+	r := item.Request()
+	after, again := d.retryAfter(r, f, item.Retries)
+	if !again {
 		if item.Retries > 0 {
 			f.Err = fmt.Errorf("given up after %d tries: %w", item.Retries+1, f.Err)
 		}
-		return d.concludeUpgrade(r, f)
+		return d.conclude(r, f)
 	}
-	at := time.Now().Add(delays[item.Retries])
-	d.log.Warn("upgrade failed and is tried again", "version", r.Version, "error", f, "at", at, "retry", item.Retries+1, "of", len(delays))
-	if err := d.queue.Postpone(r.ID, at, f.Error()); err != nil {
+	if err := d.queue.Postpone(r.ID, time.Now().Add(after), f.Error()); err != nil {
 		d.log.Error("an upgrade was not postponed: the queue cannot be written", "error", err)
 		return false
 	}
 	return true
 }
 
-// concludeUpgrade ends an upgrade that failed for good.
-func (d *daemon) concludeUpgrade(r upgrade.Request, f *upgrade.Failure) bool {
-	d.executor.Conclude(r, f)
-	return d.finish(r.ID, queue.Result{Message: "upgrade to " + r.Version + " failed", Error: f.Error()})
+// conclude ends an upgrade that failed for good.
+func (d *daemon) conclude(r request.Request, f *request.Failure) bool {
+	d.engineOf(r).Conclude(r, f)
+	what := "upgrade"
+	if r.Component.Name != "" {
+		what += " of component " + r.Component.Name
+	}
+	return d.finish(r.ID, queue.Result{Message: fmt.Sprintf("%s to %s failed", what, r.Version), Error: f.Error()})
 }
 
 // finish ends an action. It returns false if that could not be stored.
@@ -214,7 +257,7 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 		return errNoServer
 	}
 	if d.watched() != nil {
-		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.Running.FullVersion())
+		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, d.Running.FullVersion())
 	}
 	return d.addLocal(req)
 }
@@ -222,7 +265,7 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 // addLocal adds a local request to the queue.
 func (d *daemon) addLocal(req probe.UpgradeRequest) error {
 	if item := d.queue.Waiting(""); item != nil {
-		return fmt.Errorf("%w: action %s is waiting or running", control.ErrBusy, item.Action.ID)
+		return fmt.Errorf("%w: action %s is waiting or running", request.ErrBusy, item.Action.ID)
 	}
 	data, err := json.Marshal(agentapi.UpgradeData{Version: req.Version, SourceURI: req.SourceURI, Force: req.Force, Rollback: req.Rollback})
 	if err != nil {
@@ -238,7 +281,7 @@ func (d *daemon) addLocal(req probe.UpgradeRequest) error {
 		} else {
 			d.clearUpgrade()
 		}
-		return fmt.Errorf("%w: %w", control.ErrBusy, err)
+		return err
 	}
 	return nil
 }

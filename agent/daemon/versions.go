@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
@@ -119,11 +120,7 @@ func (d *daemon) removeVersion(req probe.RemoveRequest) error {
 	if req.Component != "" {
 		return d.removeComponentVersion(req)
 	}
-	err := d.executor.RemoveVersion(req.Version)
-	if errors.Is(err, upgrade.ErrBusy) || errors.Is(err, upgrade.ErrUnderWay) {
-		return fmt.Errorf("%w: %w", control.ErrBusy, err)
-	}
-	if err != nil {
+	if err := d.executor.RemoveVersion(req.Version); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -143,41 +140,54 @@ func (d *daemon) acceptStage(req probe.StageRequest) error {
 	if _, err := manifest.ParseVersion(req.Version); err != nil {
 		return err
 	}
+	if d.Identity == nil && req.SourceURI == "" {
+		return errNoServer
+	}
+	r := request.Request{ID: "stage", Local: true, Version: req.Version, SourceURI: req.SourceURI, Force: req.Force}
 	if req.Component != "" {
-		return d.acceptComponentStage(req)
+		r.Component = agentapi.ComponentData{Name: req.Component, UpgradeID: "stage-" + req.Version}
+		return d.addStage(r)
 	}
 	if req.Version == d.Running.FullVersion() && !d.Running.Snapshot {
 		return fmt.Errorf("version %s already runs here", req.Version)
 	}
-	if d.Identity == nil && req.SourceURI == "" {
-		return errNoServer
-	}
 	if d.watched() != nil {
-		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.Running.FullVersion())
+		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, d.Running.FullVersion())
 	}
 	if item := d.queue.Begun(); item != nil {
-		return fmt.Errorf("%w: action %s", control.ErrBusy, item.Action.ID)
+		return fmt.Errorf("%w: action %s", request.ErrBusy, item.Action.ID)
 	}
-	return d.addStage(upgrade.Request{ID: "stage", Local: true, Version: req.Version, SourceURI: req.SourceURI, Force: req.Force})
+	return d.addStage(r)
 }
 
 // addStage gives a stage to runStages.
-func (d *daemon) addStage(r upgrade.Request) error {
-	err := d.reserveStage(r.Version)
+func (d *daemon) addStage(r request.Request) error {
+	err := d.reserveStage(r)
 	if err == nil {
 		d.stages <- r // there is room: the one before has ended
 	}
 	return err
 }
 
-// reserveStage reports a stage that is about to begin, and returns an error while there is one.
-func (d *daemon) reserveStage(version string) error {
+// beginAgain gives a stage to runStages that an earlier process left unfinished.
+func (d *daemon) beginAgain(r request.Request) {
+	d.log.Info("an interrupted stage begins again", "stage", r.String())
+	if err := d.addStage(r); err != nil {
+		d.log.Error("it does not begin again", "error", err)
+	}
+}
+
+// reserveStage reports a stage that is about to begin, and returns an error while its subject has one.
+func (d *daemon) reserveStage(r request.Request) error {
+	if r.Component.Name != "" {
+		return d.workloads.AcceptStage(r)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.staging != nil && !d.staging.State.Ended() {
-		return fmt.Errorf("%w: version %s is being staged", control.ErrBusy, d.staging.TargetVersion)
+		return fmt.Errorf("%w: version %s is being staged", request.ErrBusy, d.staging.TargetVersion)
 	}
-	d.staging = &agentapi.UpgradeDetails{TargetVersion: version, State: agentapi.UpgradeRequested}
+	d.staging = &agentapi.UpgradeDetails{TargetVersion: r.Version, State: agentapi.UpgradeRequested}
 	return nil
 }
 
@@ -190,20 +200,19 @@ func (d *daemon) recoverStage() {
 	case r != nil && !r.Local: // it is in the queue
 		d.interrupted = *r
 	case r != nil:
-		d.log.Info("an interrupted stage begins again", "version", r.Version)
-		if err := d.addStage(*r); err != nil {
-			d.log.Error("it does not begin again", "error", err)
-		}
+		d.beginAgain(*r)
 	}
 }
 
-// runStages runs the stages that were accepted, one at a time. A stage that was interrupted
-// begins again by its journal.
+// runStages runs the stages that were accepted, each apart from the others, until ctx ends. A stage
+// that was interrupted begins again by its journal.
 func (d *daemon) runStages(ctx context.Context) {
+	var parts sync.WaitGroup
+	defer parts.Wait()
 	for {
 		select {
 		case r := <-d.stages:
-			_ = d.stage(ctx, r) // it is reported
+			parts.Go(func() { _ = d.stage(ctx, r) }) // it is reported
 		case <-ctx.Done():
 			return
 		}
@@ -211,11 +220,24 @@ func (d *daemon) runStages(ctx context.Context) {
 }
 
 // stage does a stage that was reserved.
-func (d *daemon) stage(ctx context.Context, r upgrade.Request) error {
+func (d *daemon) stage(ctx context.Context, r request.Request) error {
 	work, cancel := stoppable(ctx)
 	defer cancel()
-	err := d.executor.Stage(work, r)
-	var failure *upgrade.Failure
+	do := d.stageOwn
+	if r.Component.Name != "" {
+		do = d.workloads.Stage
+	}
+	err := do(work, r)
+	if errors.Is(err, steps.ErrStopping) {
+		d.log.Info("a stage was interrupted; it begins again when the agent starts", "stage", r.String())
+	}
+	return err
+}
+
+// stageOwn stages a version of the agent.
+func (d *daemon) stageOwn(ctx context.Context, r request.Request) error {
+	err := d.executor.Stage(ctx, r)
+	var f *request.Failure
 	switch {
 	case err == nil:
 		d.log.Info("version is staged", "version", r.Version)
@@ -225,16 +247,15 @@ func (d *daemon) stage(ctx context.Context, r upgrade.Request) error {
 		d.mu.Unlock()
 		return nil
 	case errors.Is(err, steps.ErrStopping):
-		d.log.Info("stage interrupted; it begins again when the agent starts", "version", r.Version)
 		return err
-	case !errors.As(err, &failure):
-		failure = upgrade.Refuse(err)
+	case !errors.As(err, &f):
+		f = upgrade.Refuse(err)
 	}
 	d.setStaging(agentapi.UpgradeDetails{
 		TargetVersion: r.Version, State: agentapi.UpgradeFailed,
-		Metadata: agentapi.UpgradeMetadata{FailedState: failure.State, ErrorMsg: failure.Error()},
+		Metadata: agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Error()},
 	}, false)
-	return failure
+	return f
 }
 
 // setStaging sets the state of the stage.

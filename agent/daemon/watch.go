@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -35,7 +36,7 @@ func (d *daemon) recoverJournal() (watcherPID int, err error) {
 	case left.Failure != nil:
 		d.log.Warn("an upgrade that had failed was undone", "version", left.Request.Version, "error", left.Failure)
 		if item := d.queue.Begun(); item != nil && item.Action.ID == left.Request.ID {
-			d.retryOrConclude(*item, left.Request, left.Failure)
+			d.retryOrConclude(*item, left.Failure)
 		}
 	case left.Resume:
 		d.log.Info("an interrupted upgrade begins again", "version", left.Request.Version)
@@ -77,10 +78,7 @@ func (d *daemon) recoverPending() {
 		d.reportWaiting()
 		return
 	}
-	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
-	if err != nil {
-		return // the error is reported when it begins
-	}
+	r := item.Request()
 	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}, false)
 }
 
@@ -151,7 +149,7 @@ func (d *daemon) recoverOutcome() {
 
 // rolledBack reports the rollback of r again if the watcher has recorded one. Its result may
 // not have been stored before, as on a full disk.
-func (d *daemon) rolledBack(r upgrade.Request) bool {
+func (d *daemon) rolledBack(r request.Request) bool {
 	o, err := handoff.ReadOutcome(d.Disk, d.Top)
 	if err != nil || o == nil || o.Result == handoff.Committed || d.Running != o.From || d.actionOf(o.ActionID) != r.ID {
 		return false

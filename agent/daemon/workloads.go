@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os/user"
@@ -21,7 +20,6 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime/docker"
 	"github.com/muster-fleet/muster/agent/runtime/process"
 	"github.com/muster-fleet/muster/agent/runtime/systemd"
-	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/check"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
@@ -133,10 +131,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			}
 			followed = list
 			for _, r := range d.workloads.Interrupted() {
-				d.log.Info("an interrupted stage of a component begins again", "component", r.Desired.Component, "version", r.Desired.Version)
-				if err := d.workloads.AcceptStage(r); err == nil {
-					parts.Go(func() { _ = d.stageComponent(ctx, r) }) // it is reported
-				}
+				d.beginAgain(r)
 			}
 		}
 		if confirmed {
@@ -161,7 +156,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			}
 			busy[name] = true
 			parts.Go(func() {
-				if !d.upgradeComponent(ctx, *item) {
+				if !d.carryOut(ctx, *item) {
 					_ = backoff.Sleep(ctx, queueRetry)
 				}
 				select {
@@ -176,8 +171,6 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 		case <-answered:
 		case name := <-ended:
 			delete(busy, name)
-		case r := <-d.componentStages:
-			parts.Go(func() { _ = d.stageComponent(ctx, r) }) // likewise
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -194,79 +187,18 @@ func (d *daemon) dueComponent(name string) (*queue.Item, time.Time) {
 		return nil, time.Now().Add(queueRetry)
 	}
 	if item == nil {
-		d.reportScheduled(name)
+		if waiting := d.queue.Waiting(name); waiting != nil {
+			d.workloads.Scheduled(waiting.Request(), d.scheduled(*waiting))
+		}
 		return nil, again
 	}
 	// A new version of the agent that is being watched begins no upgrades: if it is rolled
 	// back, the old version would find them half done. It continues those that were begun.
 	if d.watched() != nil && item.Attempts == 0 {
-		// An order that cannot be read is refused when it is due.
-		if r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data); err == nil {
-			d.workloads.Requested(r, "waits until the agent's new version, which is being watched, is committed or rolled back")
-		}
+		d.workloads.Requested(item.Request(), "waits until the agent's new version, which is being watched, is committed or rolled back")
 		return nil, time.Now().Add(queueRetry)
 	}
 	return item, time.Time{}
-}
-
-func (d *daemon) reportScheduled(name string) {
-	item := d.queue.Waiting(name)
-	if item == nil {
-		return
-	}
-	r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
-	if err != nil {
-		return // reported when it is due
-	}
-	at := item.Due()
-	m := agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError}
-	if item.Retries > 0 {
-		m.RetryAttempt, m.RetryLimit = item.Retries, len(d.Config.Upgrade.Retry)
-	}
-	d.workloads.Scheduled(r, m)
-}
-
-// upgradeComponent does one upgrade of a component to its end. It returns false if the queue could not
-// be written.
-func (d *daemon) upgradeComponent(ctx context.Context, item queue.Item) bool {
-	r, _, err := component.ParseRequest(item.Action.ID, item.ActionID(), item.Local, item.Action.Data)
-	r.Attempt = item.Attempts + 1
-	if err == nil && item.Stop != "" {
-		// It was stopped, and the agent was killed before it was undone: its journal is
-		// undone, and nothing is begun.
-		r.Stop = item.Stop
-	}
-	if err == nil {
-		if berr := d.queue.Begin(item.Action.ID); berr != nil {
-			d.log.Error("upgrade not begun: the queue cannot be written", "error", berr, "again_in", queueRetry.String())
-			return false
-		}
-		work, cancel := stoppable(ctx)
-		defer cancel()
-		err = d.workloads.Upgrade(work, r)
-	}
-	var f *component.Failure
-	switch {
-	case err == nil:
-		return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("component %s upgraded to %s", r.Desired.Component, r.Desired.Version)})
-	case errors.Is(err, steps.ErrStopping):
-		d.log.Info("a component's upgrade was interrupted; it is continued when the agent starts", "component", r.Desired.Component)
-		return true
-	case !errors.As(err, &f):
-		f = &component.Failure{Err: err}
-	}
-	delays := d.Config.Upgrade.Retry
-	if f.Transient && !item.Local && item.Retries < len(delays) {
-		at := time.Now().Add(delays[item.Retries])
-		d.log.Warn("a component's upgrade failed and is tried again", "component", r.Desired.Component, "error", f, "at", at)
-		if err := d.queue.Postpone(item.Action.ID, at, f.Error()); err != nil {
-			d.log.Error("an upgrade was not postponed: the queue cannot be written", "error", err)
-			return false
-		}
-		return true
-	}
-	d.workloads.Conclude(r, f)
-	return d.finish(item.Action.ID, queue.Result{Message: fmt.Sprintf("upgrade of component %s to %s failed", r.Desired.Component, r.Desired.Version), Error: f.Error()})
 }
 
 // cancelUpgrade stops the running upgrade or stage of an action, whosever it is.

@@ -9,7 +9,6 @@
 package queue
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -42,9 +42,6 @@ const (
 	// MaxHosts bounds the servers of a policy that the agent remembers: far more than a
 	// fleet has.
 	MaxHosts = 50
-	// MaxAttempts bounds how often an interrupted upgrade begins again, since a
-	// package may kill the agent while it is installed.
-	MaxAttempts = 5
 
 	kind    = "queue"
 	version = 1
@@ -52,9 +49,11 @@ const (
 	opCheck = "queue check"
 )
 
-// Item is a pending or running upgrade.
+// Item is a pending or running upgrade, or a stage that waits.
 type Item struct {
 	Action agentapi.Action `json:"action"`
+	// request is what the action says, as it was parsed when it was accepted or read.
+	request request.Request
 	// Local means that the upgrade was requested on the host, so that the server
 	// does not know its id.
 	Local      bool      `json:"local,omitempty"`
@@ -79,31 +78,26 @@ type Item struct {
 	Switched bool `json:"switched,omitempty"`
 }
 
+// parse returns an item with its request. An action that cannot be read is an error.
+func (i Item) parse() (Item, error) {
+	var err error
+	i.request, err = request.Parse(i.Action.ID, i.Local, i.Action.Data)
+	return i, err
+}
+
+// Request returns what the item asks for.
+func (i Item) Request() request.Request {
+	r := i.request
+	r.Interrupted, r.Stop = i.Attempts, i.Stop
+	return r
+}
+
 // Component returns the component that the item upgrades, empty for the agent itself. Upgrades
 // of one component run one after the other.
-func (i Item) Component() string { return componentOf(i.Action) }
-
-func componentOf(a agentapi.Action) string {
-	if c := componentData(a); c != nil {
-		return c.Name
-	}
-	return ""
-}
-
-// componentData returns what an action says of a component, or nil.
-func componentData(a agentapi.Action) *agentapi.ComponentData {
-	var d agentapi.UpgradeData
-	if json.Unmarshal(a.Data, &d) != nil {
-		return nil
-	}
-	return d.Component
-}
+func (i Item) Component() string { return i.request.Component.Name }
 
 // lockstep reports whether the item is an upgrade in lockstep.
-func (i Item) lockstep() bool {
-	c := componentData(i.Action)
-	return c != nil && c.Lockstep != nil
-}
+func (i Item) lockstep() bool { return i.request.Component.Lockstep != nil }
 
 // Due returns when the item may begin.
 func (i Item) Due() time.Time {
@@ -114,14 +108,6 @@ func (i Item) Due() time.Time {
 		return *i.Action.StartTime
 	}
 	return i.ReceivedAt
-}
-
-// ActionID returns the server's id of the action, empty for a local item.
-func (i Item) ActionID() string {
-	if i.Local {
-		return ""
-	}
-	return i.Action.ID
 }
 
 // state is the record on disk.
@@ -190,6 +176,7 @@ func Open(d disk.Disk, path, agentID string) (*Queue, error) {
 	if err != nil || q.state.AgentID != agentID {
 		q.state = state{AgentID: agentID}
 	}
+	q.state.parse(time.Now())
 	return q, err
 }
 
@@ -273,14 +260,17 @@ func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, s
 // AddLocal stores an upgrade that was requested on the host. It returns an error while
 // another upgrade of the same component waits or runs; the person on the host decides what to do.
 func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
-	item := Item{
+	item, err := Item{
 		Action:     agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: now, Data: data},
 		Local:      true,
 		ReceivedAt: now,
+	}.parse()
+	if err != nil {
+		return err
 	}
 	return q.update(func(s *state) error {
 		if others := s.of(item.Component()); len(others) > 0 {
-			return fmt.Errorf("another upgrade (%s) is waiting or running", others[0].Action.ID)
+			return fmt.Errorf("%w: action %s is waiting or running", request.ErrBusy, others[0].Action.ID)
 		}
 		s.Pending = append(s.Pending, item)
 		return nil
@@ -353,10 +343,15 @@ func (q *Queue) Idle() bool {
 }
 
 // Stage returns the version to stage next, or nil. Finish ends it.
-func (q *Queue) Stage() *agentapi.Action {
+func (q *Queue) Stage() *Item {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	return first(q.state.Stages)
+	a := first(q.state.Stages)
+	q.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	i, _ := Item{Action: *a}.parse() // without an error it was accepted
+	return &i
 }
 
 // first returns a copy of the first action of a list, or nil.

@@ -98,6 +98,8 @@ func TestAcceptActions(t *testing.T) {
 		{"cancelled before it came", []agentapi.Action{cancelOf("c", "a"), upgradeTo("a", 0)}, nil, []string{"c", "a: cancelled"}},
 		{"a cancel that names nothing", []agentapi.Action{cancelOf("c", "")}, nil, []string{"c: data.target_id: names no action to cancel"}},
 		{"a policy", []agentapi.Action{{ID: "policy:p1:7", Type: agentapi.ActionPolicyChange}}, nil, []string{"policy:p1:7"}},
+		{"an upgrade that cannot be read", []agentapi.Action{upgradeTo("a", 0), {ID: "b", Type: agentapi.ActionUpgrade, CreatedAt: noon.Add(time.Minute), Data: json.RawMessage(`{"version":1}`)}}, []string{"a"}, []string{"b: action data: json: cannot unmarshal number into Go struct field UpgradeData.version of type string"}},
+		{"a stage of no component", []agentapi.Action{{ID: "s", Type: agentapi.ActionStage, Data: json.RawMessage(`{"version":"1.1.0","component":{"name":"../x"}}`)}}, nil, []string{`s: action data.component.name: is "../x", want 2 to 63 lower-case letters, digits and dashes, a letter or digit at both ends`}},
 		{"what this agent does not know", []agentapi.Action{{ID: "x", Type: "MIGRATE"}}, nil, []string{`x: this agent does not understand actions of type "MIGRATE"`}},
 		{"unenrolled", []agentapi.Action{upgradeTo("a", 0), {ID: "u", Type: agentapi.ActionUnenroll}}, nil, []string{"a: the agent was unenrolled", "u"}},
 	} {

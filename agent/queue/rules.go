@@ -35,6 +35,18 @@ func (s *state) clone() state {
 	return c
 }
 
+// parse parses the upgrades that were read from the disk. One that this version cannot read ends.
+func (s *state) parse(now time.Time) {
+	for _, i := range slices.Clone(s.Pending) {
+		parsed, err := i.parse()
+		if err != nil {
+			s.finish(i.Action.ID, Result{Error: err.Error()}, now)
+			continue
+		}
+		s.Pending[s.find(i.Action.ID)] = parsed
+	}
+}
+
 // accept handles one action. It does not do an action again whose id it has seen before,
 // since servers send unconfirmed actions again. If the action has ended, its result is
 // queued again: a server that was restored from a backup may have lost it.
@@ -71,6 +83,10 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 			s.finish(a.ID, Result{Error: fmt.Sprintf("%d versions wait to be staged already", MaxStages)}, now)
 			return
 		}
+		if _, err := (Item{Action: a}).parse(); err != nil {
+			s.finish(a.ID, Result{Error: err.Error()}, now)
+			return
+		}
 		s.Stages = append(s.Stages, a)
 	case agentapi.ActionPolicyReassign:
 		s.finish(a.ID, Result{Message: "reassigned"}, now) // the new policy follows
@@ -91,8 +107,12 @@ func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 }
 
 func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
-	item := Item{Action: a, ReceivedAt: now}
-	if item.expired(now) {
+	item, err := Item{Action: a, ReceivedAt: now}.parse()
+	switch {
+	case err != nil:
+		s.finish(a.ID, Result{Error: err.Error()}, now)
+		return
+	case item.expired(now):
 		s.finish(a.ID, item.expiredResult(), now)
 		return
 	}
@@ -256,8 +276,7 @@ func (s *state) proceed(a agentapi.Action, now time.Time) Result {
 		}
 	}
 	i := slices.IndexFunc(s.Pending, func(i Item) bool {
-		c := componentData(i.Action)
-		return c != nil && c.Lockstep != nil && c.Name == data.Component && c.UpgradeID == data.UpgradeID
+		return i.lockstep() && i.Component() == data.Component && i.request.Component.UpgradeID == data.UpgradeID
 	})
 	switch {
 	case i < 0 && data.Undo:

@@ -17,7 +17,7 @@ func TestStageWaitsAcrossRestartsUntilItEndsOrIsCancelled(t *testing.T) {
 		t.Helper()
 		got := ""
 		if a := s.Stage(); a != nil {
-			got = a.ID
+			got = a.Action.ID
 		}
 		if got != want || len(s.pending()) > 0 {
 			t.Errorf("stage %q waits, and upgrades %v; want stage %q", got, s.pending(), want)

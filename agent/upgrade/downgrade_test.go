@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
@@ -37,27 +38,27 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 		name    string
 		version string
 		host    func(*testing.T, *testHost, *source)
-		request Request
+		request request.Request
 		expect  trust.Expectation
 		want    string // "" if it succeeds
 	}{
-		{"older than the running version", "0.9.0", nil, Request{}, unsigned, "is older than 1.0.0"},
-		{"with force", "0.9.0", nil, Request{Force: true}, unsigned, "is older than 1.0.0"},
-		{"older than one that was committed before", "1.4.0", committed("1.5.0"), Request{Force: true}, unsigned, "is older than 1.5.0"},
-		{"a snapshot of the running version", "1.0.0-rc.1", nil, Request{}, unsigned, older},
+		{"older than the running version", "0.9.0", nil, request.Request{}, unsigned, "is older than 1.0.0"},
+		{"with force", "0.9.0", nil, request.Request{Force: true}, unsigned, "is older than 1.0.0"},
+		{"older than one that was committed before", "1.4.0", committed("1.5.0"), request.Request{Force: true}, unsigned, "is older than 1.5.0"},
+		{"a snapshot of the running version", "1.0.0-rc.1", nil, request.Request{}, unsigned, older},
 		{"older, and a damaged record", "0.9.0", func(t *testing.T, h *testHost, _ *source) {
 			must(t, os.WriteFile(layout.Path(h.top, layout.HighestFile), []byte("zeros"), 0o600))
-		}, Request{}, unsigned, "is older than 1.0.0"},
-		{"on the host, without force", "0.9.0", nil, Request{Local: true}, unsigned, "`muster-agent upgrade 0.9.0 --force` on the host"},
-		{"kept here, after its window", "0.9.0", kept("cccccc", 8*24*time.Hour), Request{Force: true}, unsigned, older},
-		{"another build of what is kept here", "0.9.0", kept("dddddd", 0), Request{Force: true}, unsigned, "and not 0.9.0-dddddd, which is kept"},
-		{"allowed, and below the floor", "0.9.0", nil, Request{}, trust.Expectation{Downgrade: true, Floor: "1.0.0"}, "is below 1.0.0"},
+		}, request.Request{}, unsigned, "is older than 1.0.0"},
+		{"on the host, without force", "0.9.0", nil, request.Request{Local: true}, unsigned, "`muster-agent upgrade 0.9.0 --force` on the host"},
+		{"kept here, after its window", "0.9.0", kept("cccccc", 8*24*time.Hour), request.Request{Force: true}, unsigned, older},
+		{"another build of what is kept here", "0.9.0", kept("dddddd", 0), request.Request{Force: true}, unsigned, "and not 0.9.0-dddddd, which is kept"},
+		{"allowed, and below the floor", "0.9.0", nil, request.Request{}, trust.Expectation{Downgrade: true, Floor: "1.0.0"}, "is below 1.0.0"},
 
-		{"newer", "1.1.0", nil, Request{}, unsigned, ""},
-		{"the one that was committed before", "1.5.0", committed("1.5.0"), Request{}, unsigned, ""},
-		{"older, on the host with force", "0.9.0", nil, Request{Local: true, Force: true}, unsigned, ""},
-		{"older, allowed by its publishers", "0.9.0", nil, Request{}, allowed, ""},
-		{"kept here", "0.9.0", kept("cccccc", time.Hour), Request{}, unsigned, ""},
+		{"newer", "1.1.0", nil, request.Request{}, unsigned, ""},
+		{"the one that was committed before", "1.5.0", committed("1.5.0"), request.Request{}, unsigned, ""},
+		{"older, on the host with force", "0.9.0", nil, request.Request{Local: true, Force: true}, unsigned, ""},
+		{"older, allowed by its publishers", "0.9.0", nil, request.Request{}, allowed, ""},
+		{"kept here", "0.9.0", kept("cccccc", time.Hour), request.Request{}, unsigned, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSource(t)
@@ -81,7 +82,7 @@ func TestRefusedDowngradeNamesTheSignedStatement(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
 	h := newHost(t, s, disk.OS{})
-	err := h.executor.Upgrade(context.Background(), Request{ID: "a1", ActionID: "a1", Version: "0.9.0", Force: true})
+	err := h.executor.Upgrade(context.Background(), request.Request{ID: "a1", ActionID: "a1", Version: "0.9.0", Force: true})
 	if err == nil || !strings.Contains(err.Error(), "`muster package allow-downgrade 0.9.0`, or run `muster-agent upgrade 0.9.0 --force` on the host") {
 		t.Errorf("error %v", err)
 	}

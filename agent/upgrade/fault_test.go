@@ -6,12 +6,13 @@ import (
 	"os"
 	"testing"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-var wanted = Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
+var wanted = request.Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
 
 // Each call of an upgrade to the disk fails in turn. The new program does not start
 // either, so every run undoes the upgrade. What cannot be undone at once is undone at
@@ -49,7 +50,7 @@ func failEverywhere(t *testing.T, place place) {
 	for n := 1; ; n++ {
 		d := &faultDisk{failAt: n, from: place.from}
 		h := place.install(t, s, d)
-		h.executor.Reexec = func(context.Context, Request, string) error { return errors.New("exec format error") }
+		h.executor.Reexec = func(context.Context, request.Request, string) error { return errors.New("exec format error") }
 		before := h.tree(t)
 		err := h.executor.Upgrade(context.Background(), wanted)
 		if err == nil {
@@ -95,7 +96,7 @@ func crashEverywhere(t *testing.T, place place, reexec error) {
 	for n := 1; ; n++ {
 		d := &faultDisk{failAt: n, dead: true, from: place.from}
 		h := place.install(t, s, d)
-		h.executor.Reexec = func(context.Context, Request, string) error { return reexec }
+		h.executor.Reexec = func(context.Context, request.Request, string) error { return reexec }
 		before := h.tree(t)
 		err := h.executor.Upgrade(context.Background(), wanted)
 		if d.failed == "" {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/build"
@@ -174,7 +175,7 @@ func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 		Disk: d, Top: h.top, Links: h.roots().Links, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
 		Trust: s.repo.Authority(), Sources: []string{s.url}, Keep: handoff.DefaultLimits(), Watchers: h.watchers, Rules: handoff.DefaultRules(),
 		Downloader: &download.Fetcher{Disk: d, Source: download.Source{Other: http.DefaultClient}, Rand: func() float64 { return 0 }},
-		Reexec:     func(context.Context, Request, string) error { return nil },
+		Reexec:     func(context.Context, request.Request, string) error { return nil },
 		Report:     func(u agentapi.UpgradeDetails, _ bool) { h.reports = append(h.reports, u) },
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -37,7 +38,7 @@ const (
 // older release: fields are added, never renamed.
 type journal struct {
 	steps.Progress
-	Request Request         `json:"request"`
+	Request request.Request `json:"request"`
 	From    handoff.Install `json:"from"`
 	// To is known once the package has been read.
 	To      handoff.Install `json:"to,omitzero"`

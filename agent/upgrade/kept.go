@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/install"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
@@ -171,17 +172,17 @@ func (e *Executor) DropSurplus(now time.Time) error {
 const removeWait = 2 * time.Second
 
 // RemoveVersion removes the versions of that name, as of [manifest.Identity.Is], from the host. It
-// returns [ErrUnderWay] while an upgrade or a stage runs.
+// returns [request.ErrBusy] while an upgrade or a stage runs.
 func (e *Executor) RemoveVersion(version string) error {
 	if e.Running.Is(version) && len(e.named(version)) == 0 {
 		return fmt.Errorf("version %s is the one that runs: switch to another one before you remove it", version)
 	}
 	if !e.changing.LockWithin(removeWait) {
-		return ErrUnderWay
+		return errUnderWay
 	}
 	defer e.changing.Unlock()
 	if m := e.marker(); m != nil {
-		return fmt.Errorf("%w (to %s)", ErrBusy, m.To.FullVersion())
+		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, m.To.FullVersion())
 	}
 	// What is left of an upgrade may need the version.
 	if err := e.undoLeftovers(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/install"
@@ -59,7 +60,7 @@ func (c change) undoPreflight(context.Context) error {
 func (w *work) refuse() error {
 	r := w.j.Request
 	if m := w.marker(); m != nil {
-		return fmt.Errorf("%w (to %s)", ErrBusy, m.To.FullVersion())
+		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, m.To.FullVersion())
 	}
 	if w.Running.Home == "" {
 		return errors.New("this is a development build, not an installed version: run muster-agent install first")
@@ -146,7 +147,7 @@ func (w *work) askSources(ctx context.Context) error {
 	}
 	// Before the state is DOWNLOADING, so that a package that no source has is refused at once.
 	if err := w.Downloader.Find(ctx, w.urls(w.j.Archive, w.j.Request.SourceURI)); err != nil {
-		return transientLink(err)
+		return err
 	}
 	if w.j.Request.Stage {
 		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: expect.Unpacked}); err != nil {
@@ -188,13 +189,13 @@ func (e *Executor) Expect(ctx context.Context, archive, sourceURI string) (*trus
 		if errors.Is(err, download.ErrNotFound) && !download.Transient(err) {
 			err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 		}
-		return data, transientLink(err)
+		return data, err
 	})
 }
 
 // Fetch downloads an archive into a folder.
 func (e *Executor) Fetch(ctx context.Context, dir, archive, sourceURI string, want download.Want, report func(download.Progress)) error {
-	return transientLink(e.Downloader.Fetch(ctx, e.urls(archive, sourceURI), dir, archive, want, report))
+	return e.Downloader.Fetch(ctx, e.urls(archive, sourceURI), dir, archive, want, report)
 }
 
 // checkFloor refuses a version below the publishers' floor.

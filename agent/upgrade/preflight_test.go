@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -100,7 +101,7 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 			r := wanted
 			r.Force = c.force
 			err := h.executor.Upgrade(context.Background(), r)
-			var f *Failure
+			var f *request.Failure
 			if !errors.As(err, &f) || !strings.Contains(err.Error(), c.want) || (c.is != nil && !errors.Is(err, c.is)) {
 				t.Fatalf("error %v, want %q / %v", err, c.want, c.is)
 			}
@@ -138,7 +139,7 @@ func (h *testHost) keep(t *testing.T, s *source, number, hash string) handoff.In
 	return v
 }
 
-var back = Request{ID: "r1", ActionID: "r1", Rollback: true}
+var back = request.Request{ID: "r1", ActionID: "r1", Rollback: true}
 
 func TestRollbackSwitchesToTheKeptVersionWithoutADownload(t *testing.T) {
 	s := newSource(t)
@@ -310,7 +311,7 @@ func TestFailedUndoIsRepeatedBeforeTheNextUpgrade(t *testing.T) {
 	before := h.tree(t)
 	h.executor.Disk = stuckPointer{OS: disk.OS{}, top: h.top, stuck: new(bool)}
 	*h.executor.Disk.(stuckPointer).stuck = false
-	h.executor.Reexec = func(context.Context, Request, string) error {
+	h.executor.Reexec = func(context.Context, request.Request, string) error {
 		*h.executor.Disk.(stuckPointer).stuck = true
 		return errors.New("exec format error")
 	}
@@ -321,7 +322,7 @@ func TestFailedUndoIsRepeatedBeforeTheNextUpgrade(t *testing.T) {
 		t.Fatalf("the test's disk let the pointer move to %s", got)
 	}
 	*h.executor.Disk.(stuckPointer).stuck = false
-	if err := h.executor.Upgrade(context.Background(), Request{ID: "b", Version: "9.9.9"}); err == nil {
+	if err := h.executor.Upgrade(context.Background(), request.Request{ID: "b", Version: "9.9.9"}); err == nil {
 		t.Fatal("upgraded to a version that was not published")
 	}
 	sameTree(t, before, h.tree(t, "data/downloads"))
@@ -348,7 +349,7 @@ func TestUpgradeCanBeCancelledUntilThePointerMoves(t *testing.T) {
 	before := h.tree(t)
 	h.executor.Watchers = cancelling{h}
 	err := h.executor.Upgrade(context.Background(), wanted)
-	var f *Failure
+	var f *request.Failure
 	if !errors.As(err, &f) || !errors.Is(err, steps.ErrCancelled) || err.Error() != "superseded by b" || f.Transient {
 		t.Errorf("failure %+v", f)
 	}
@@ -381,14 +382,14 @@ func TestUpgradeIsRefusedWhileTheNextStartWouldFail(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		own, other error // what this version and the new one say
-		request    func(*Request)
+		request    func(*request.Request)
 		refused    bool
 		downloads  bool
 	}{
 		{name: "both can read it", downloads: true},
 		{name: "this version cannot", own: errors.New(tab), refused: true},
-		{name: "this version cannot, and the order is forced", own: errors.New(tab), request: func(r *Request) { r.Force = true }, refused: true},
-		{name: "this version cannot, and the order is a rollback", own: errors.New(tab), request: func(r *Request) { r.Rollback, r.Version = true, "0.9.0" }, refused: true},
+		{name: "this version cannot, and the order is forced", own: errors.New(tab), request: func(r *request.Request) { r.Force = true }, refused: true},
+		{name: "this version cannot, and the order is a rollback", own: errors.New(tab), request: func(r *request.Request) { r.Rollback, r.Version = true, "0.9.0" }, refused: true},
 		{name: "the new version cannot", other: fmt.Errorf("%w: %s", ErrSettings, tab), refused: true, downloads: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -421,7 +422,7 @@ func TestUpgradeIsRefusedWhileTheNextStartWouldFail(t *testing.T) {
 				}
 				return
 			}
-			var f *Failure
+			var f *request.Failure
 			if !errors.As(err, &f) || !errors.Is(err, ErrSettings) || f.Transient || reasonCode(f.Err) != agentapi.ReasonSettings || !strings.Contains(err.Error(), tab) {
 				t.Errorf("the refusal is %v, transient %v, code %q", err, f != nil && f.Transient, reasonCode(err))
 			}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
@@ -23,7 +24,7 @@ func TestUpgradeReplacesNoProgramThatRuns(t *testing.T) {
 				running = append(running, filepath.Join(h.top, version("1.0.0", "aaaaaa").Home, program))
 			}
 			before := h.tree(t)
-			h.executor.Reexec = func(context.Context, Request, string) error { return last }
+			h.executor.Reexec = func(context.Context, request.Request, string) error { return last }
 			if err := h.executor.Upgrade(t.Context(), wanted); !errors.Is(err, last) {
 				t.Fatalf("upgrade: %v, want %v", err, last)
 			}

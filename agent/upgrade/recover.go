@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -12,7 +13,7 @@ import (
 
 // Leftover describes an upgrade that an earlier process left unfinished.
 type Leftover struct {
-	Request Request
+	Request request.Request
 	// Switched means that the pointer has moved and the watcher decides.
 	// WatcherPID is the watcher's process id, or 0. It is a child of this process
 	// if this process was re-executed.
@@ -22,7 +23,7 @@ type Leftover struct {
 	// again.
 	Resume bool
 	// Failure is set if the upgrade had failed and was undone.
-	Failure *Failure
+	Failure *request.Failure
 }
 
 // Recover undoes or finishes the upgrade that an earlier process left unfinished,
@@ -125,9 +126,9 @@ func (e *Executor) repairCommit(j *journal) error {
 
 // leftoverFailure returns the failure in j, or steps.ErrStopping for an upgrade that was only
 // interrupted and begins again.
-func leftoverFailure(j *journal) *Failure {
+func leftoverFailure(j *journal) *request.Failure {
 	if !j.Undoing || j.FailedError == steps.ErrStopping.Error() {
-		return &Failure{Err: steps.ErrStopping}
+		return &request.Failure{Err: steps.ErrStopping}
 	}
-	return &Failure{State: j.FailedState, Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.FailedTransient}
+	return &request.Failure{State: j.FailedState, Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.FailedTransient}
 }

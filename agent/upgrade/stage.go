@@ -7,30 +7,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// maxInterrupted bounds how many times a stage that was interrupted begins again, as for
-// upgrades: it may be what ends the agent.
-const maxInterrupted = 5
-
-// errOvertaken is the cause of a stage that an upgrade ended.
-var errOvertaken = steps.Cancelled("ended by an upgrade that began")
-
 // Stage fetches, verifies and unpacks a version, and changes nothing that runs. It returns nil
 // if the version is on the host and intact. A later upgrade to it fetches nothing. Otherwise the
-// error is a *Failure and the host is as before, or [steps.ErrStopping] if the stage is to begin again
+// error is a [*request.Failure] and the host is as before, or [steps.ErrStopping] if the stage is to begin again
 // later. An upgrade that begins ends it.
-func (e *Executor) Stage(ctx context.Context, r Request) error {
+func (e *Executor) Stage(ctx context.Context, r request.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if r.Interrupted > maxInterrupted {
-		return Refuse(fmt.Errorf("given up after it was interrupted %d times", maxInterrupted))
+	if r.Interrupted > request.MaxInterrupted {
+		return Refuse(request.ErrInterrupted)
 	}
 	if !e.beginStage(cancel) {
-		return Refuse(ErrUnderWay)
+		return Refuse(errUnderWay)
 	}
 	defer e.beginStage(nil)
 	e.changing.Lock()
@@ -60,7 +54,7 @@ func (e *Executor) beginStage(cancel context.CancelCauseFunc) bool {
 
 // RecoverStage undoes or finishes the stage that an earlier process left unfinished, and returns
 // its request if it is to begin again. It must be called once, after [Executor.Recover].
-func (e *Executor) RecoverStage() (*Request, error) {
+func (e *Executor) RecoverStage() (*request.Request, error) {
 	j, err := steps.Read[journal](e.stageFile())
 	if err != nil {
 		e.log().Warn("an unreadable journal of a stage is removed", "error", err)
@@ -73,7 +67,7 @@ func (e *Executor) RecoverStage() (*Request, error) {
 		return nil, e.concludeStage(j)
 	}
 	// An error of undoing stays with the journal. The next upgrade or stage tries again.
-	gaveUp := j.Request.Interrupted >= maxInterrupted && j.Request.Local // the queue has the server's orders, and Stage gives up
+	gaveUp := j.Request.Interrupted >= request.MaxInterrupted && j.Request.Local // the queue has the server's orders, and Stage gives up
 	if err := e.newWork(j).fail(leftoverFailure(j)); !errors.Is(err, steps.ErrStopping) || gaveUp {
 		e.log().Warn("an unfinished stage was undone", "version", j.Request.Version, "error", err, "interrupted", j.Request.Interrupted)
 		return nil, nil

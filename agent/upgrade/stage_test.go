@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -22,8 +23,8 @@ import (
 )
 
 var (
-	ahead    = Request{ID: "s1", Local: true, Version: "1.1.0"}
-	switchTo = Request{ID: "w1", Local: true, Version: "1.1.0", Rollback: true}
+	ahead    = request.Request{ID: "s1", Local: true, Version: "1.1.0"}
+	switchTo = request.Request{ID: "w1", Local: true, Version: "1.1.0", Rollback: true}
 )
 
 // staging returns a host on which 1.1.0 is staged.
@@ -98,7 +99,7 @@ func (d neverFetched) OpenFile(op, path string, flag int, perm os.FileMode) (dis
 }
 
 func TestUpgradeToAStagedVersionDownloadsNothing(t *testing.T) {
-	for name, r := range map[string]Request{"ordered by the server": wanted, "switched to on the host": switchTo} {
+	for name, r := range map[string]request.Request{"ordered by the server": wanted, "switched to on the host": switchTo} {
 		t.Run(name, func(t *testing.T) {
 			s, h := staging(t, disk.OS{})
 			archive := manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)
@@ -127,7 +128,7 @@ func TestFailedUpgradeLeavesTheStagedVersion(t *testing.T) {
 	h.watchers.startErr = errors.New("no")
 	run := filepath.Join(version("1.1.0", "bbbbbb").Home, layout.RunDir)
 	before := h.tree(t, run)
-	for _, r := range []Request{wanted, switchTo} {
+	for _, r := range []request.Request{wanted, switchTo} {
 		if err := h.executor.Upgrade(t.Context(), r); err == nil {
 			t.Fatal("succeeded without a watcher")
 		}
@@ -148,17 +149,17 @@ func TestStagedVersionIsCheckedAgainBeforeTheSwitch(t *testing.T) {
 		name    string
 		prepare func(*testing.T, *testHost)
 		expect  trust.Expectation
-		request Request
+		request request.Request
 		want    string // "" if it succeeds
 	}{
 		{name: "nothing has changed"},
 		{name: "below the floor", expect: trust.Expectation{Floor: "1.2.0"}, want: "version 1.1.0 is below 1.2.0"},
-		{name: "below the floor, with force", expect: trust.Expectation{Floor: "1.2.0"}, request: Request{Force: true}, want: "version 1.1.0 is below 1.2.0"},
+		{name: "below the floor, with force", expect: trust.Expectation{Floor: "1.2.0"}, request: request.Request{Force: true}, want: "version 1.1.0 is below 1.2.0"},
 		{name: "it failed here", prepare: failed, want: "failed here before"},
-		{name: "it failed here, with force", prepare: failed, request: Request{Force: true}},
+		{name: "it failed here, with force", prepare: failed, request: request.Request{Force: true}},
 		{name: "a higher version was committed", prepare: committed, want: "is older than 1.5.0"},
-		{name: "a higher version was committed, with force", prepare: committed, request: Request{Force: true}},
-		{name: "likewise, by the server", prepare: committed, request: Request{Force: true, ActionID: "a1"}, want: "is older than 1.5.0"},
+		{name: "a higher version was committed, with force", prepare: committed, request: request.Request{Force: true}},
+		{name: "likewise, by the server", prepare: committed, request: request.Request{Force: true, ActionID: "a1"}, want: "is older than 1.5.0"},
 		{name: "its publishers allow to go back to it", prepare: committed, expect: trust.Expectation{Downgrade: true}},
 		{name: "they allow another build", prepare: committed, expect: trust.Expectation{Downgrade: true, Archive: "another"}, want: "is older than 1.5.0"},
 	} {
@@ -223,7 +224,7 @@ func TestStagedVersionsAreBounded(t *testing.T) {
 	s, h := staging(t, disk.OS{})
 	stage := func(number string) error {
 		s.publish(t, number, pkg(number, "dddddd"))
-		return h.executor.Stage(t.Context(), Request{ID: "s", Local: true, Version: number})
+		return h.executor.Stage(t.Context(), request.Request{ID: "s", Local: true, Version: number})
 	}
 	must(t, stage("1.2.0"))
 	must(t, stage("1.3.0"))
@@ -279,7 +280,7 @@ func TestBuildsOfOneVersionAreToldApart(t *testing.T) {
 	if name := h.executor.NameOf(v); name != "1.0.0-012345" {
 		t.Errorf("it is called %s", name)
 	}
-	r, err := ParseRequest("r1", "", true, []byte(`{"version":"1.0.0-012345","rollback":true}`))
+	r, err := request.Parse("r1", true, []byte(`{"version":"1.0.0-012345","rollback":true}`))
 	must(t, err)
 	must(t, h.executor.Upgrade(t.Context(), r))
 	if got := h.pointsAt(t); got != v.Home {
@@ -312,7 +313,7 @@ func TestRemoveVersion(t *testing.T) {
 		}
 	}
 	must(t, handoff.WriteMarker(disk.OS{}, h.top, handoff.Marker{From: v, To: h.executor.Running, Rules: handoff.DefaultRules()}))
-	if err := h.executor.RemoveVersion("1.1.0"); !errors.Is(err, ErrBusy) {
+	if err := h.executor.RemoveVersion("1.1.0"); !errors.Is(err, request.ErrBusy) {
 		t.Errorf("during a watch: %v", err)
 	}
 	must(t, handoff.RemoveMarker(disk.OS{}, h.top))
@@ -363,7 +364,7 @@ func TestCancelledStageIsNotTriedAgainAndLeavesNothing(t *testing.T) {
 				return true
 			}
 			err := h.executor.Stage(ctx, ahead)
-			var f *Failure
+			var f *request.Failure
 			if !errors.As(err, &f) || !errors.Is(err, steps.ErrCancelled) || f.Transient {
 				t.Errorf("it ended with %#v", err)
 			}
@@ -382,14 +383,14 @@ func TestUpgradeEndsARunningStage(t *testing.T) {
 	h := newHost(t, s, d)
 	upgraded := make(chan error, 1)
 	d.meanwhile = func() {
-		if err := h.executor.RemoveVersion("1.3.0"); !errors.Is(err, ErrUnderWay) {
+		if err := h.executor.RemoveVersion("1.3.0"); !errors.Is(err, errUnderWay) {
 			t.Errorf("removed during a stage: %v", err)
 		}
-		if err := h.executor.UndoLeftover(); !errors.Is(err, ErrUnderWay) {
+		if err := h.executor.UndoLeftover(); !errors.Is(err, errUnderWay) {
 			t.Errorf("undone during a stage: %v", err)
 		}
 		go func() {
-			upgraded <- h.executor.Upgrade(context.WithoutCancel(t.Context()), Request{ID: "a2", ActionID: "a2", Version: "1.2.0"})
+			upgraded <- h.executor.Upgrade(context.WithoutCancel(t.Context()), request.Request{ID: "a2", ActionID: "a2", Version: "1.2.0"})
 		}()
 		for begun := false; !begun; time.Sleep(time.Millisecond) {
 			h.executor.mu.Lock()
@@ -410,7 +411,7 @@ func TestUpgradeEndsARunningStage(t *testing.T) {
 	}
 	// While an upgrade runs, no stage begins.
 	h.executor.setRunning("a3", nil)
-	if err := h.executor.Stage(t.Context(), ahead); !errors.Is(err, ErrUnderWay) {
+	if err := h.executor.Stage(t.Context(), ahead); !errors.Is(err, errUnderWay) {
 		t.Errorf("staged during an upgrade: %v", err)
 	}
 }
@@ -519,7 +520,7 @@ func TestStageThatIsInterruptedTooOftenIsGivenUp(t *testing.T) {
 		}
 		r = *again
 	}
-	if tries != maxInterrupted+1 {
+	if tries != request.MaxInterrupted+1 {
 		t.Errorf("tried %d times", tries)
 	}
 
@@ -530,7 +531,7 @@ func TestStageThatIsInterruptedTooOftenIsGivenUp(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		d.meanwhile = func() { cancel(steps.ErrStopping) }
 		if err := h.executor.Stage(ctx, r); !errors.Is(err, steps.ErrStopping) {
-			if err == nil || err.Error() != "given up after it was interrupted 5 times" || tries != maxInterrupted+1 {
+			if err == nil || err.Error() != "given up after it was interrupted 5 times" || tries != request.MaxInterrupted+1 {
 				t.Errorf("after %d tries: %v", tries, err)
 			}
 			break

@@ -10,16 +10,15 @@ package upgrade
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -112,7 +111,7 @@ type Executor struct {
 	Hold func(ctx context.Context) (release func(), err error)
 	// Reexec replaces the running process by the version in home. It returns only
 	// if that fails.
-	Reexec func(ctx context.Context, r Request, home string) error
+	Reexec func(ctx context.Context, r request.Request, home string) error
 	// Report receives every phase, and the progress within one.
 	Report func(d agentapi.UpgradeDetails, progress bool)
 	// Staging is Report for stages; nil ignores them.
@@ -133,49 +132,9 @@ type Executor struct {
 	endStage context.CancelCauseFunc // of the running stage, or nil
 }
 
-// Request is one upgrade.
-type Request struct {
-	// ID is the id in the queue. ActionID is the server's, empty for a local
-	// request.
-	ID       string `json:"id"`
-	ActionID string `json:"action_id,omitempty"`
-	// Local means that the request was made on the host, by who may do anything there.
-	Local     bool   `json:"local,omitempty"`
-	Version   string `json:"version"` // full version
-	SourceURI string `json:"source_uri,omitempty"`
-	// Force installs a version even if it was rolled back on this host before.
-	Force bool `json:"force,omitempty"`
-	// Rollback switches to a version that is on the host: kept or staged. Without a Version it
-	// is the one that ran last.
-	Rollback bool `json:"rollback,omitempty"`
-	// Stage ends when the version is on the host. See [Executor.Stage].
-	Stage bool `json:"stage,omitempty"`
-	// Interrupted is how many times a stage was interrupted and began again.
-	Interrupted int `json:"interrupted,omitempty"`
-}
-
-// ParseRequest parses the data of an UPGRADE action. local means that it was requested on the
-// host.
-func ParseRequest(id, actionID string, local bool, data json.RawMessage) (Request, error) {
-	var d agentapi.UpgradeData
-	if err := json.Unmarshal(data, &d); err != nil {
-		return Request{ID: id, ActionID: actionID, Local: local}, fmt.Errorf("action data: %w", err)
-	}
-	r := Request{ID: id, ActionID: actionID, Local: local, Version: d.Version, SourceURI: d.SourceURI, Force: d.Force, Rollback: d.Rollback}
-	if d.Rollback { // to what is on the host: Find compares names
-		return r, nil
-	}
-	if _, err := manifest.ParseVersion(d.Version); err != nil {
-		return r, fmt.Errorf("action data.version: %w", err)
-	}
-	return r, nil
-}
-
 var (
-	// ErrBusy is returned while the last upgrade is still being watched.
-	ErrBusy = errors.New("the last upgrade is still being watched")
-	// ErrUnderWay is returned for what must wait for an upgrade or a stage to end.
-	ErrUnderWay = errors.New("a version is being installed on this host")
+	// errUnderWay is returned for what must wait for an upgrade or a stage to end.
+	errUnderWay = fmt.Errorf("%w: a version is being installed on this host", request.ErrBusy)
 	// ErrSettings is returned if an agent cannot read its configuration or its identity. Whoever
 	// administers the host must correct them: a retry would not help, and another version neither.
 	ErrSettings = errors.New("the settings of this host are not valid: correct them and upgrade again")
@@ -183,24 +142,11 @@ var (
 	ErrNoSpace = errors.New("not enough disk space")
 )
 
-// Failure is the error of an upgrade that was undone. The host is as before.
-type Failure struct {
-	// State is the phase and Step the step in which the upgrade failed.
-	State agentapi.UpgradeState
-	Step  string
-	Err   error
-	// Transient means that the same upgrade may succeed later.
-	Transient bool
-}
-
-func (f *Failure) Error() string { return f.Err.Error() }
-func (f *Failure) Unwrap() error { return f.Err }
-
 // Upgrade runs r. If it succeeds, Reexec has replaced the process and Upgrade does not
-// return; it returns nil if Reexec does. Otherwise the error is a *Failure, or
+// return; it returns nil if Reexec does. Otherwise the error is a [*request.Failure], or
 // [steps.ErrStopping] if the upgrade is to begin again later. The caller calls
 // [Executor.Conclude] for a failure that it will not retry.
-func (e *Executor) Upgrade(ctx context.Context, r Request) error {
+func (e *Executor) Upgrade(ctx context.Context, r request.Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.begin(r.ID, cancel)
@@ -212,9 +158,9 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 }
 
 // do does the steps of r, and undoes them if one fails.
-func (e *Executor) do(ctx context.Context, r Request) (*work, error) {
+func (e *Executor) do(ctx context.Context, r request.Request) (*work, error) {
 	if err := e.undoLeftovers(); err != nil {
-		return nil, &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
+		return nil, &request.Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
 	}
 	e.watcher = nil
 	w := e.newWork(&journal{Request: r, From: e.Running, Archive: e.archiveName(r.Version)})
@@ -225,7 +171,7 @@ func (e *Executor) do(ctx context.Context, r Request) (*work, error) {
 		return w, steps.ErrStopping
 	}
 	if err != nil {
-		return w, w.fail(&Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
+		return w, w.fail(&request.Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
 	}
 	return w, nil
 }
@@ -240,11 +186,11 @@ func (e *Executor) archiveName(version string) string {
 }
 
 // UndoLeftover undoes an earlier upgrade or stage whose undoing failed, for instance on a full
-// disk. Its journal must not be overwritten before. It returns [ErrUnderWay] while an upgrade or
+// disk. Its journal must not be overwritten before. It returns [request.ErrBusy] while an upgrade or
 // a stage runs, which has begun with this itself.
 func (e *Executor) UndoLeftover() error {
 	if !e.changing.TryLock() {
-		return ErrUnderWay
+		return errUnderWay
 	}
 	defer e.changing.Unlock()
 	return e.undoLeftovers()
@@ -276,13 +222,13 @@ func (e *Executor) undoLeftovers() error {
 }
 
 // Refuse returns the failure of an upgrade that cannot begin.
-func Refuse(why error) *Failure {
-	return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: why}
+func Refuse(why error) *request.Failure {
+	return &request.Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: why}
 }
 
 // Conclude stores and reports a final failure. It stays reported until the next upgrade
 // begins.
-func (e *Executor) Conclude(r Request, f *Failure) {
+func (e *Executor) Conclude(r request.Request, f *request.Failure) {
 	details := e.details(r, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error(), ReasonCode: reasonCode(f.Err)})
 	if err := saveFailure(e.Disk, e.Top, details); err != nil {
 		e.log().Warn("the failure of an upgrade was not stored", "error", err)
@@ -307,48 +253,21 @@ func reasonCode(err error) string {
 // transient reports whether a retry may succeed after err: the network, the server, a
 // full or busy disk, a loaded host.
 func transient(step string, err error) bool {
-	var refused *install.RefusedError
-	var onDisk *disk.Error
-	switch {
-	case errors.Is(err, steps.ErrCancelled), errors.Is(err, ErrSettings), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
-		errors.Is(err, fs.ErrNotExist): // a file that is missing in the package
+	if errors.Is(err, ErrSettings) {
 		return false
-	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk),
-		errors.Is(err, trust.ErrTransient), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC): // of an open file, which has no label
-		return true
 	}
-	var marked *transientError
-	return errors.As(err, &marked) || step == stepWatcher
-}
-
-// transientError marks an error that a retry may not meet again.
-type transientError struct{ err error }
-
-func (e *transientError) Error() string { return e.err.Error() }
-func (e *transientError) Unwrap() error { return e.err }
-
-// Transient marks err as one that a retry may not meet again.
-func Transient(err error) error {
-	if err == nil {
-		return nil
+	if transient, known := request.Transient(err); known {
+		return transient
 	}
-	return &transientError{err}
-}
-
-// transientLink marks an error of the downloader with [Transient] if a retry may help.
-func transientLink(err error) error {
-	if download.Transient(err) {
-		return Transient(err)
-	}
-	return err
+	return errors.Is(err, steps.ErrTimeout) || errors.Is(err, ErrNoSpace) || download.Transient(err) || step == stepWatcher
 }
 
 // fail undoes the upgrade. It returns f, joined with the error of an undo that failed,
 // or [steps.ErrStopping].
-func (w *work) fail(f *Failure) error {
+func (w *work) fail(f *request.Failure) error {
 	stopping := errors.Is(f.Err, steps.ErrStopping)
 	// The upgrade that ends a stage may be to the same version.
-	w.j.KeepDownload = stopping || f.Transient || errors.Is(f.Err, errOvertaken)
+	w.j.KeepDownload = stopping || f.Transient || errors.Is(f.Err, request.ErrOvertaken)
 	w.j.FailedState, w.j.FailedTransient = f.State, f.Transient
 	err := w.run.Fail(f.Step, f.Err)
 	if err != nil {
@@ -395,7 +314,7 @@ func (e *Executor) begin(id string, cancel context.CancelCauseFunc) {
 	}
 	e.early = earlyCancel{}
 	if e.endStage != nil {
-		e.endStage(errOvertaken)
+		e.endStage(request.ErrOvertaken)
 	}
 }
 
@@ -411,7 +330,7 @@ func (e *Executor) setRunning(id string, cancel context.CancelCauseFunc) {
 	e.running, e.cancel = id, cancel
 }
 
-func (e *Executor) report(r Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata, progress bool) {
+func (e *Executor) report(r request.Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata, progress bool) {
 	to := e.Report
 	if r.Stage {
 		to = e.Staging
@@ -421,7 +340,7 @@ func (e *Executor) report(r Request, state agentapi.UpgradeState, m agentapi.Upg
 	}
 }
 
-func (e *Executor) details(r Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata) agentapi.UpgradeDetails {
+func (e *Executor) details(r request.Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata) agentapi.UpgradeDetails {
 	return agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: m}
 }
 

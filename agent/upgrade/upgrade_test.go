@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
@@ -29,7 +30,7 @@ func TestUpgradeSwitchesTheHost(t *testing.T) {
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
 	var pointed string
-	h.executor.Reexec = func(_ context.Context, r Request, home string) error {
+	h.executor.Reexec = func(_ context.Context, r request.Request, home string) error {
 		pointed = h.pointsAt(t)
 		if home != filepath.Join(h.top, pointed) {
 			t.Errorf("re-executed from %s, the pointer leads to %s", home, pointed)
@@ -153,7 +154,7 @@ func TestUpgradeRefusals(t *testing.T) {
 			},
 		},
 		{
-			name: "another switch is watched", asked: "1.1.0", is: ErrBusy,
+			name: "another switch is watched", asked: "1.1.0", is: request.ErrBusy,
 			prepare: func(t *testing.T, _ *source, h *testHost) {
 				err := handoff.WriteMarker(disk.OS{}, h.top, handoff.Marker{From: version("1.0.0", "aaaaaa"), To: version("1.2.0", "dddddd"), Rules: handoff.DefaultRules()})
 				if err != nil {
@@ -169,8 +170,8 @@ func TestUpgradeRefusals(t *testing.T) {
 				c.prepare(t, s, h)
 			}
 			before := h.tree(t)
-			err := h.executor.Upgrade(context.Background(), Request{ID: "a1", ActionID: "a1", Version: c.asked})
-			var f *Failure
+			err := h.executor.Upgrade(context.Background(), request.Request{ID: "a1", ActionID: "a1", Version: c.asked})
+			var f *request.Failure
 			if !errors.As(err, &f) || !strings.Contains(err.Error(), c.want) || (c.is != nil && !errors.Is(err, c.is)) {
 				t.Errorf("error %v, want %q / %v", err, c.want, c.is)
 			}
@@ -291,7 +292,7 @@ func TestKeptVersionIsReusedAndNotRemovedByUndo(t *testing.T) {
 	h.executor.Running = version("1.1.0", "bbbbbb")
 	must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: version("1.0.0", "aaaaaa"), ReplacedAt: time.Now()}}))
 	h.watchers.startErr = errors.New("no")
-	if err := h.executor.Upgrade(context.Background(), Request{ID: "b", Version: "1.0.0"}); err == nil {
+	if err := h.executor.Upgrade(context.Background(), request.Request{ID: "b", Version: "1.0.0"}); err == nil {
 		t.Fatal("succeeded without a watcher")
 	}
 	if got := h.pointsAt(t); got != "data/muster-agent-1.1.0-bbbbbb" {
@@ -301,7 +302,7 @@ func TestKeptVersionIsReusedAndNotRemovedByUndo(t *testing.T) {
 		t.Errorf("the kept version is gone: %v", err)
 	}
 	h.watchers.startErr = nil
-	if err := h.executor.Upgrade(context.Background(), Request{ID: "c", Version: "1.0.0"}); err != nil {
+	if err := h.executor.Upgrade(context.Background(), request.Request{ID: "c", Version: "1.0.0"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := h.pointsAt(t); got != "data/muster-agent-1.0.0-aaaaaa" {

@@ -262,7 +262,7 @@ var bans = []ban{
 		reason: "it executes steps of any kind, for upgrades and components",
 	},
 	{
-		from: []string{"agent/download", "agent/gateway", "agent/queue", "agent/identity", "agent/backoff"}, to: []string{"//agent/..."}, only: []string{"//agent/backoff"},
+		from: []string{"agent/download", "agent/gateway", "agent/queue", "agent/identity", "agent/backoff"}, to: []string{"//agent/..."}, only: []string{"//agent/backoff", "//agent/request"},
 		reason: "each is a part with one task; agent/daemon assembles them",
 	},
 
