@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/setup"
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/packaging/host/winservice"
+	"github.com/muster-fleet/muster/packaging/host/launch"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -32,7 +32,7 @@ it runs the agent as its child, as muster-agent container does.`,
 			if os.Getpid() == 1 {
 				return asProcess1(c.Context(), top)
 			}
-			return winservice.Run(c.Context(), func(ctx context.Context) error { return run(ctx, top) })
+			return launch.AsService(c.Context(), func(ctx context.Context) error { return run(ctx, top) })
 		},
 	}
 	topFlag(c, &top)

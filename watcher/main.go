@@ -23,9 +23,9 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/launch"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/host/terminal"
-	"github.com/muster-fleet/muster/packaging/host/winservice"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/host"
@@ -105,10 +105,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	dir, err := filepath.Abs(*top)
 	if err == nil {
-		if winservice.Running() {
+		if launch.IsService() {
 			stdout = io.Discard // nobody has opened it
 		}
-		err = winservice.Run(context.Background(), func(ctx context.Context) error { return watchTop(ctx, dir, stdout) })
+		err = launch.AsService(context.Background(), func(ctx context.Context) error { return watchTop(ctx, dir, stdout) })
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "muster-watcher: %v\n", err)

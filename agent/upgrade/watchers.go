@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/services"
-	"github.com/muster-fleet/muster/packaging/host/detach"
+	"github.com/muster-fleet/muster/packaging/host/launch"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -99,7 +99,7 @@ func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 	// break with this process.
 	cmd.Stdout = w
 	cmd.Dir = top
-	err = detach.Start(cmd)
+	err = launch.Detached(cmd)
 	w.Close()
 	if err != nil {
 		return nil, err

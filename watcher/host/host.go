@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/host/detach"
 	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/packaging/host/launch"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -132,7 +132,7 @@ func (h *Host) Start() error {
 	cmd := exec.Command(program, "run", "--top", h.Top)
 	cmd.Dir = h.Top
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := detach.Start(cmd); err != nil {
+	if err := launch.Detached(cmd); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	c := &child{process: cmd.Process, done: make(chan struct{})}

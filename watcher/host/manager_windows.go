@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// serviceStop is above the time that package winservice gives a program to stop.
+// serviceStop is above the time that package launch gives a program to stop.
 const serviceStop = 20 * time.Second
 
 func serviceManager(name string) (Manager, error) { return controlManager{name}, nil }

@@ -1,7 +1,6 @@
-package detach
+package launch
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -10,17 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TestMain is also the program that the test starts.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "started" {
-		fmt.Println("started")
-		return
-	}
-	os.Exit(m.Run())
-}
-
 // A job keeps its processes unless it says otherwise.
-func TestStartFromAJobThatLetsNoProcessLeave(t *testing.T) {
+func TestProgramStartsFromAJobThatLetsNoProcessLeave(t *testing.T) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err == nil {
 		err = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
@@ -35,7 +25,7 @@ func TestStartFromAJobThatLetsNoProcessLeave(t *testing.T) {
 	cmd := exec.Command(self, "started")
 	var out strings.Builder
 	cmd.Stdout = &out
-	if err := Start(cmd); err != nil {
+	if err := Detached(cmd); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil || strings.TrimSpace(out.String()) != "started" {

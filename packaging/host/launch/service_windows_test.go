@@ -1,4 +1,4 @@
-package winservice
+package launch
 
 import (
 	"context"
@@ -14,10 +14,13 @@ import (
 	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
-// TestMain is also the service of the test.
+// TestMain is also the services and the program that the tests start.
 func TestMain(m *testing.M) {
 	var do func(context.Context) error
 	switch os.Args[1] {
+	case "started":
+		fmt.Println("started")
+		return
 	case "stops":
 		do = func(ctx context.Context) error { <-ctx.Done(); return nil }
 	case "fails":

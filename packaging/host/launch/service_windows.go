@@ -1,4 +1,4 @@
-package winservice
+package launch
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 // its components. The control manager waits for 20 s at a shutdown.
 const stopTimeout = 15 * time.Second
 
-// Running reports whether the service control manager has started this process.
-func Running() bool {
+// IsService reports whether the service control manager has started this process.
+func IsService() bool {
 	is, err := svc.IsWindowsService()
 	return err == nil && is
 }
 
-// Run calls do. If the service control manager has started this process Run answers it, and ends
+// AsService calls do. If the service control manager has started this process AsService answers it, and ends
 // the context of do when the service is to stop.
-func Run(ctx context.Context, do func(context.Context) error) error {
-	if !Running() {
+func AsService(ctx context.Context, do func(context.Context) error) error {
+	if !IsService() {
 		return do(ctx)
 	}
 	// The control manager ignores the name, since the process has only one service.

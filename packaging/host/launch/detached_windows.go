@@ -1,4 +1,4 @@
-package detach
+package launch
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Start starts a program without a console, in a new process group, and outside of the job of this
+// Detached starts a program without a console, in a new process group, and outside of the job of this
 // process, with which it would be killed. If the job lets no process leave it the program stays in
 // it.
-func Start(cmd *exec.Cmd) error {
+func Detached(cmd *exec.Cmd) error {
 	const detached = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS
 	inJob := exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr}
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: detached | windows.CREATE_BREAKAWAY_FROM_JOB}

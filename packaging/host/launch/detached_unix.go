@@ -1,15 +1,15 @@
 //go:build unix
 
-package detach
+package launch
 
 import (
 	"os/exec"
 	"syscall"
 )
 
-// Start starts a program in a new session, so that neither the end of a terminal nor a signal to
+// Detached starts a program in a new session, so that neither the end of a terminal nor a signal to
 // the process group reaches it.
-func Start(cmd *exec.Cmd) error {
+func Detached(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd.Start()
 }
