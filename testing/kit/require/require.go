@@ -72,15 +72,6 @@ func Own(t testing.TB, named string) {
 	}
 }
 
-// nightlyVariable is set by `go tool mage nightly`.
-const nightlyVariable = "MUSTER_TEST_NIGHTLY"
-
-// Nightly reports whether tables of real programs, of which the daily tests take a part, run whole.
-func Nightly() bool { return os.Getenv(nightlyVariable) == "true" }
-
-// SetNightly makes Nightly true for the tests that this process starts.
-func SetNightly() error { return os.Setenv(nightlyVariable, "true") }
-
 // Time requires that slow tests are enabled, that is, -short is not set.
 func Time(t testing.TB, what string) {
 	t.Helper()

@@ -26,7 +26,6 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/kit/esnode"
 	"github.com/muster-fleet/muster/testing/kit/port"
-	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/testing/kit/simagent"
 	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
@@ -589,7 +588,7 @@ var serverPhases = []fleet.ServerPhase{
 // all in the nightly run. Two tests have all of them between them.
 func killed(from int) (phases []fleet.ServerPhase) {
 	for i, phase := range serverPhases {
-		if i%2 == from || require.Nightly() {
+		if i%2 == from || toolchain.Nightly() {
 			phases = append(phases, phase)
 		}
 	}

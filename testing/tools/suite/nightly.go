@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
 
@@ -19,7 +18,7 @@ const nightlyAgents = 10_000
 // their tables, the packages on machines, the whole crash proofs, the outer tools from an empty cache,
 // and a large fleet on a real server. Test has one instance of each.
 func Nightly(ctx context.Context, root string, out io.Writer) error {
-	if err := require.SetNightly(); err != nil {
+	if err := os.Setenv(toolchain.NightlyRun, "true"); err != nil {
 		return err
 	}
 	for _, s := range []step{
