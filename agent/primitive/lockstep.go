@@ -20,11 +20,28 @@ var awaited = map[agentapi.LockstepPhase]agentapi.LockstepPhase{
 // Await returns the name of the step that waits until a phase may begin.
 func Await(phase agentapi.LockstepPhase) string { return "await_" + string(phase) }
 
-// await waits, in a change in lockstep, until a phase may begin. What was done is recorded as
-// reached before, since the server lets all go on by it.
+// inLockstep adds what a change in lockstep does besides the actions.
+func (c *Change) inLockstep(actions []steps.Step) (out []steps.Step) {
+	if !c.lockstep() {
+		return actions
+	}
+	before := map[string][]steps.Step{
+		StopNode:    {c.await(agentapi.LockstepStop)},
+		BackupData:  {c.verifyAgain(), c.await(agentapi.LockstepBackup)},
+		MigrateDown: {c.await(agentapi.LockstepSwitch)},
+		StartNode:   {c.await(agentapi.LockstepStart)},
+	}
+	for _, action := range actions {
+		out = append(append(out, before[action.Name]...), action)
+	}
+	return out
+}
+
+// await waits until a phase may begin. What was done is recorded as reached before, since the
+// server lets all go on by it.
 func (c *Change) await(phase agentapi.LockstepPhase) steps.Step {
 	return steps.Step{
-		Name: Await(phase), When: c.lockstep,
+		Name: Await(phase),
 		Do: func(ctx context.Context) error {
 			l := c.Journal.Lockstep
 			if done := awaited[phase]; !l.Reached.Reaches(done) {
@@ -40,10 +57,10 @@ func (c *Change) await(phase agentapi.LockstepPhase) steps.Step {
 
 func (c *Change) lockstep() bool { return c.Journal.Lockstep != nil }
 
-// verifyAgain verifies the version once more, in a change in lockstep, now that all components
-// are stopped: the last time at which all of them can go back.
+// verifyAgain verifies the version once more, now that all components are stopped: the last time at
+// which all of them can go back.
 func (c *Change) verifyAgain() steps.Step {
-	return steps.Step{Name: VerifyAgain, Timeout: verifyTimeout, When: c.lockstep, Do: c.doVerify}
+	return steps.Step{Name: VerifyAgain, Timeout: verifyTimeout, Do: c.doVerify}
 }
 
 // checkLockstep returns an error if a component cannot be changed in lockstep, since a boot would

@@ -211,14 +211,10 @@ type Change struct {
 // Steps returns all actions in order. Those of hooks are left out where the packages have none, and
 // those of lockstep unless the change is one.
 func (c *Change) Steps() []steps.Step {
-	return []steps.Step{
-		c.backupState(), c.acquireArtifact(), c.verifyArtifact(),
-		c.drainNode(), c.await(agentapi.LockstepStop),
-		c.stopNode(), c.verifyAgain(), c.await(agentapi.LockstepBackup),
-		c.backupData(), c.await(agentapi.LockstepSwitch),
-		c.migrateDown(), c.installArtifact(), c.writeConfigs(), c.reloadDaemon(), c.migrateUp(), c.await(agentapi.LockstepStart),
-		c.startNode(), c.undrainNode(),
-	}
+	return c.inLockstep([]steps.Step{
+		c.backupState(), c.acquireArtifact(), c.verifyArtifact(), c.drainNode(), c.stopNode(), c.backupData(),
+		c.migrateDown(), c.installArtifact(), c.writeConfigs(), c.reloadDaemon(), c.migrateUp(), c.startNode(), c.undrainNode(),
+	})
 }
 
 // archiveFormat is the format of packages that agents fetch.
