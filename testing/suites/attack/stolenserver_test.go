@@ -198,6 +198,13 @@ func (v *victim) order(id string, d agentapi.UpgradeData) (state agentapi.Upgrad
 	}
 	v.server.Send(agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: data})
 	v.server.Wait(v.t, "the host ends "+id, 10*time.Second, func() bool {
+		// An action that cannot be read is refused when it arrives: there is no upgrade to report.
+		for _, ack := range v.server.Acks() {
+			if ack.ActionID == id && ack.Error != "" {
+				state, failure = agentapi.UpgradeFailed, ack.Error
+				return true
+			}
+		}
 		all := v.server.Checkins()
 		if len(all) == 0 {
 			return false
@@ -319,7 +326,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 		"an old version, forced":    {agentapi.UpgradeData{Version: "1.0.0", Force: true}, "is older than 1.5.0"},
 		"one above what runs":       {agentapi.UpgradeData{Version: "1.4.0", Force: true}, "is older than 1.5.0"},
 		"a rollback to it":          {agentapi.UpgradeData{Version: "1.0.0", Rollback: true, Force: true}, "version 1.0.0 is neither staged nor kept on this host"},
-		"a version that is no text": {agentapi.UpgradeData{Version: "1.0.0\x00"}, ""},
+		"a version that is no text": {agentapi.UpgradeData{Version: "1.0.0\x00"}, "want three numbers"},
 	} {
 		state, failure := v.order(name, c.order)
 		if state != agentapi.UpgradeFailed || !strings.Contains(failure, c.want) {
