@@ -33,7 +33,7 @@ type selfTry struct {
 	atFault bool
 }
 
-// judgeSelf returns the checks that fail now, of which failing did before.
+// judgeSelf returns the checks that fail now. One that is among failing, those of before, keeps its time.
 func judgeSelf(failing []probe.Check, tries []selfTry, now time.Time) []probe.Check {
 	var out []probe.Check
 	for _, t := range tries {
@@ -55,7 +55,7 @@ func blames(err, elsewhere error) bool {
 	return err != nil && elsewhere == nil && !disk.IsHostFault(err)
 }
 
-// failingTries returns the checks that fail by what is known of the host. The caller holds d.mu.
+// failingTries returns the checks that fail, by what the daemon remembers. The caller holds d.mu.
 func (d *daemon) failingTries(now time.Time) []selfTry {
 	var tries []selfTry
 	add := func(name string, atFault bool, format string, args ...any) {
@@ -89,7 +89,7 @@ func unreadable(err error) bool {
 	return is
 }
 
-// selfChecks returns the checks of the agent by itself that fail, from memory.
+// selfChecks returns the checks of the agent by itself that fail. It checks nothing: see checkSelf.
 func (d *daemon) selfChecks() []probe.Check {
 	d.mu.Lock()
 	defer d.mu.Unlock()

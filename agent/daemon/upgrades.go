@@ -195,7 +195,7 @@ func (d *daemon) retryAfter(r request.Request, f *request.Failure, retries int) 
 	if !f.Transient || r.Local || retries >= len(delays) {
 		return 0, false
 	}
-	d.log.Warn("what was requested has failed and is tried again", "request", r.String(), "error", f, "again_in", delays[retries].String(), "retry", retries+1, "of", len(delays))
+	d.log.Warn("a request has failed and is tried again", "request", r.String(), "error", f, "again_in", delays[retries].String(), "retry", retries+1, "of", len(delays))
 	return delays[retries], true
 }
 

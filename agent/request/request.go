@@ -32,7 +32,7 @@ type Request struct {
 	// ID is the id in the queue. ActionID is the server's, empty for a local request.
 	ID       string `json:"id"`
 	ActionID string `json:"action_id,omitempty"`
-	// Local means that the request was made on the host, by who may do anything there.
+	// Local means that the request was made on the host, by somebody who may change everything there.
 	Local     bool   `json:"local,omitempty"`
 	Version   string `json:"version"` // full version
 	SourceURI string `json:"source_uri,omitempty"`

@@ -7,8 +7,8 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// agentFailed reports whether the new version says that it has failed, by itself and not before the switch
-// already.
+// agentFailed reports whether the new version says that it has failed, and is at fault for a check that did not
+// fail before the switch. A version that names no checks is taken at its word.
 func agentFailed(b handoff.Before, h probe.Health) bool {
 	if h.State != probe.Failed {
 		return false
