@@ -27,7 +27,7 @@ func (d *daemon) runOrderedStages(ctx context.Context) {
 		if item.Action.ID != failed {
 			failed, tries = item.Action.ID, 0
 		}
-		r, wait := d.orderedStage(ctx, *item, tries)
+		r, wait := d.orderedStage(ctx, *item, &tries)
 		if ctx.Err() != nil {
 			return
 		}
@@ -36,8 +36,6 @@ func (d *daemon) runOrderedStages(ctx context.Context) {
 				continue
 			}
 			wait = queueRetry
-		} else if wait != queueRetry {
-			tries++
 		}
 		waiting, cancel := context.WithTimeout(ctx, wait)
 		select {
@@ -49,8 +47,8 @@ func (d *daemon) runOrderedStages(ctx context.Context) {
 }
 
 // orderedStage carries out one stage. It returns its result, or nil and after what time to try
-// again: queueRetry if something else is under way.
-func (d *daemon) orderedStage(ctx context.Context, item queue.Item, tries int) (*queue.Result, time.Duration) {
+// again: queueRetry if something else is under way. It counts in tries how often the stage has failed.
+func (d *daemon) orderedStage(ctx context.Context, item queue.Item, tries *int) (*queue.Result, time.Duration) {
 	if e := item.Action.Expiration; e != nil && time.Now().After(*e) {
 		return &queue.Result{Error: "expired at " + e.UTC().Format(time.RFC3339) + ", before it could begin"}, 0
 	}
@@ -81,7 +79,8 @@ func (d *daemon) orderedStage(ctx context.Context, item queue.Item, tries int) (
 	case errors.Is(err, request.ErrBusy), ctx.Err() != nil:
 		return nil, queueRetry
 	case errors.As(err, &f):
-		if after, again := d.retryAfter(r, f, tries); again {
+		if after, again := d.retryAfter(r, f, *tries); again {
+			*tries++
 			return nil, after
 		}
 	}
