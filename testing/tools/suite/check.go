@@ -53,10 +53,13 @@ func Check(ctx context.Context, root string, out io.Writer) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(files, func(f string) bool { return strings.HasPrefix(f, "ui/") }) {
-		return testUI(ctx, root, out)
+	if !slices.ContainsFunc(files, func(f string) bool { return strings.HasPrefix(f, "ui/") }) {
+		return nil
 	}
-	return nil
+	if err := lintUI(ctx, root, out); err != nil {
+		return err
+	}
+	return testUI(ctx, root, out)
 }
 
 func checkGo(ctx context.Context, root string, out io.Writer, pkgs packages, changed []string) error {

@@ -137,13 +137,17 @@ func (p packages) testInterrupted(ctx context.Context, root string, out io.Write
 
 // Lint checks the formatting and runs the linters, those of .golangci.yml and of ui/biome.jsonc.
 func Lint(ctx context.Context, root string, out io.Writer) error {
-	if err := toolchain.InstallUI(ctx, root, out); err != nil {
-		return err
-	}
-	if err := toolchain.RunGroup(ctx, out, filepath.Join(root, "ui"), nil, "npm", "run", "--silent", "lint"); err != nil {
+	if err := lintUI(ctx, root, out); err != nil {
 		return err
 	}
 	return toolchain.RunGroup(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
+}
+
+func lintUI(ctx context.Context, root string, out io.Writer) error {
+	if err := toolchain.InstallUI(ctx, root, out); err != nil {
+		return err
+	}
+	return toolchain.RunGroup(ctx, out, filepath.Join(root, "ui"), nil, "npm", "run", "--silent", "lint")
 }
 
 // Format formats the code and generates the generated files.
