@@ -1,4 +1,4 @@
-import { expect, type Page } from "@playwright/test";
+import { expect, type Locator, type Page } from "@playwright/test";
 import axe from "axe-core";
 
 /**
@@ -39,6 +39,15 @@ export function watchComplaints(page: Page): string[] {
     if (message.type() === "error" && /content security policy|refused to/i.test(message.text())) complaints.push(message.text());
   });
   return complaints;
+}
+
+/**
+ * Replaces what an editor of YAML contains, as a person does it: a selection that a script makes is lost if the editor
+ * gets the focus at the same time.
+ */
+export async function replaceYaml(editor: Locator, text: string): Promise<void> {
+  await editor.press("ControlOrMeta+a");
+  await editor.page().keyboard.insertText(text);
 }
 
 /** The page does not scroll sideways. */

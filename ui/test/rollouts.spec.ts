@@ -2,7 +2,7 @@
 // started with a reason, paused and resumed, approved after its canary, and followed to its end
 // without a reload.
 import { expect, test } from "@playwright/test";
-import { expectAccessible, watchComplaints } from "./checks";
+import { expectAccessible, replaceYaml, watchComplaints } from "./checks";
 import { go, hosts, hostsOn, need, rowsOf, shot, UPGRADE_MS } from "./real";
 
 const login = need("MUSTER_UI_LOGIN");
@@ -23,11 +23,10 @@ test("a rollout is previewed, started, paused, resumed, approved, and completes"
 
   await go(page, "Rollouts");
   await page.getByRole("link", { name: "Create rollout" }).click();
-  await page
-    .getByLabel("Plan in YAML")
-    .fill(
-      `name: In two steps\nversion: ${version}\nselect: { all: true }\nstrategy: { kind: canary, canary: { size: 1, approval: true }, batch_size: ${count - 1} }\nhealth: { wait: 2s }\n`,
-    );
+  await replaceYaml(
+    page.getByLabel("Plan in YAML"),
+    `name: In two steps\nversion: ${version}\nselect: { all: true }\nstrategy: { kind: canary, canary: { size: 1, approval: true }, batch_size: ${count - 1} }\nhealth: { wait: 2s }\n`,
+  );
   await expect(page.getByRole("status").filter({ hasText: "would be upgraded" })).toContainText(new RegExp(`^${count}\\s*hosts would be upgraded`));
   await page.getByText("Sizes and times of the batches").click();
   await expect(page.getByRole("region", { name: "Sizes and times of the batches" }).locator("tbody tr")).toHaveCount(2);

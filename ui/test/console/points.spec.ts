@@ -1,6 +1,6 @@
 // What the console promises beyond the complaints: each test is a short story of an operator, with the numbers of the server beside it.
 import { expect } from "@playwright/test";
-import { watchComplaints } from "../checks";
+import { replaceYaml, watchComplaints } from "../checks";
 import { complaintsOf, get, open, test } from "./console";
 import {
   actionOf,
@@ -193,10 +193,10 @@ test("a plan is a form and a text, each follows the other, and nothing is chosen
   const { total } = await find(page, 'policy: "ci"', 1);
   await expect(form.getByText(`${hosts(total)} match`)).toBeVisible();
   const written = async () => (await text.locator(".cm-line").allTextContents()).join("\n");
-  await text.fill((await written()).replace("From the form", "From the text"));
+  await replaceYaml(text, (await written()).replace("From the form", "From the text"));
   await expect(form.getByRole("textbox", { name: "Name" })).toHaveValue("From the text");
   const lines = `${await written()}\nnonsense: 1\n`.split("\n");
-  await text.fill(lines.join("\n"));
+  await replaceYaml(text, lines.join("\n"));
   await page.getByRole("button", { name: `Line ${lines.indexOf("nonsense: 1") + 1}` }).click();
   await expect(text).toBeFocused();
   await expect(page.locator(".cm-lintRange-error")).toHaveText("nonsense: 1");
