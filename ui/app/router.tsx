@@ -3,7 +3,7 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
 import { ApiError } from "./api/client";
 import { sessionQuery } from "./api/queries";
-import { Toasts } from "./components/Toasts";
+import { Toasts } from "./components/base/Toasts";
 import { AgentsPage } from "./pages/AgentsPage";
 import { ErrorPage, NotFoundPage } from "./pages/ErrorPage";
 import { LoginPage } from "./pages/LoginPage";

@@ -1,5 +1,5 @@
 import { type QueryKey, useMutation, useQueryClient } from "@tanstack/react-query";
-import { toast } from "~/components/Toasts";
+import { toast } from "~/components/base/Toasts";
 
 interface Change<I, T> {
   run: (input: I) => Promise<T>;

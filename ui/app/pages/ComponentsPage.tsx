@@ -5,10 +5,10 @@ import { useQuery } from "@tanstack/react-query";
 import { componentsQuery } from "~/api/queries";
 import type { ComponentSummary } from "~/api/types";
 import { FleetNav } from "~/components/agents/FleetNav";
+import { CopyBlock } from "~/components/base/CopyBlock";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
-import { CopyBlock } from "~/components/CopyBlock";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 import { runsQuery } from "~/util/agent/component";
 import classes from "./ComponentsPage.module.css";
 

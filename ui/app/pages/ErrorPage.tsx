@@ -4,7 +4,7 @@ import { IconMapOff, IconPlugConnectedX } from "@tabler/icons-react";
 import { type ErrorComponentProps, useRouter } from "@tanstack/react-router";
 import { messageOf } from "~/api/client";
 import { Empty, PageHead } from "~/components/base/Page";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 
 export function ErrorPage({ error, reset }: ErrorComponentProps) {
   const router = useRouter();

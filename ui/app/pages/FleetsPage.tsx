@@ -6,14 +6,14 @@ import { useState } from "react";
 import { FLEETS_PER_PAGE, fleetsQuery } from "~/api/queries";
 import type { Fleet } from "~/api/types";
 import { RolloutBadge } from "~/components/base/Badge";
+import { CopyBlock } from "~/components/base/CopyBlock";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
+import { TextLink } from "~/components/base/TextLink";
 import { When } from "~/components/base/Time";
-import { CopyBlock } from "~/components/CopyBlock";
 import classes from "~/components/fleet/Fleet.module.css";
 import { FleetBadges, ReadyBadge } from "~/components/fleet/FleetBadges";
-import { TextLink } from "~/components/TextLink";
 import { partsOf } from "~/util/fleet/fleet";
 import { shortHash } from "~/util/rollout/preview";
 

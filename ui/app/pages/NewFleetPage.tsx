@@ -5,8 +5,8 @@ import { createFleet } from "~/api/fleets";
 import { keys } from "~/api/queries";
 import type { Fleet } from "~/api/types";
 import { Facts, PageHead, Section } from "~/components/base/Page";
+import { toast } from "~/components/base/Toasts";
 import { FleetEditor } from "~/components/fleet/FleetEditor";
-import { toast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { fleetExample } from "~/util/fleet/fleetExample";
 

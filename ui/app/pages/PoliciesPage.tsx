@@ -6,13 +6,13 @@ import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { POLICIES_PER_PAGE, POLICY_SORTS, policyPageQuery } from "~/api/policies";
 import type { Policy } from "~/api/types";
+import { CopyBlock } from "~/components/base/CopyBlock";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { Empty, LoadError, Loading, PageHead } from "~/components/base/Page";
 import { Pager } from "~/components/base/Pager";
+import { TextLink } from "~/components/base/TextLink";
 import { When } from "~/components/base/Time";
-import { CopyBlock } from "~/components/CopyBlock";
 import { CreatePolicyDialog } from "~/components/policy/PolicyDialogs";
-import { TextLink } from "~/components/TextLink";
 import { requiredText } from "~/util/policy/policy";
 import classes from "./Admin.module.css";
 

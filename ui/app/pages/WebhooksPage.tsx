@@ -5,7 +5,7 @@ import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { settingsQuery } from "~/api/overview";
 import { PageHead } from "~/components/base/Page";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 import { DeadLetters } from "~/components/webhook/DeadLetters";
 import { Receivers } from "~/components/webhook/Receivers";
 import { CreateWebhookDialog } from "~/components/webhook/WebhookDialogs";

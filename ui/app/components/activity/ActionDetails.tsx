@@ -1,10 +1,10 @@
 /** One action: its times, its failures by cause, the newest errors, and its hosts with their outcomes. */
 import type { ActionStatus } from "~/api/types";
 import { ProgressIcon } from "~/components/base/Badge";
+import { CopyIcon } from "~/components/base/CopyBlock";
 import { type Fact, Facts } from "~/components/base/Page";
+import { TextLink } from "~/components/base/TextLink";
 import { Ago, Exact } from "~/components/base/Time";
-import { CopyIcon } from "~/components/CopyBlock";
-import { TextLink } from "~/components/TextLink";
 import { lackQuery } from "~/util/activity/action";
 import type { ActivitySearch } from "~/util/activity/activitySearch";
 import { sentence } from "~/util/words";

@@ -4,7 +4,7 @@ import { cancelAction } from "~/api/actions";
 import { keys } from "~/api/queries";
 import type { ActionStatus } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { toast } from "~/components/Toasts";
+import { toast } from "~/components/base/Toasts";
 import { actionTitle, hostsOf } from "~/util/activity/action";
 import { plural } from "~/util/words";
 

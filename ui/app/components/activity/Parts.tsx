@@ -1,7 +1,7 @@
 /** How many hosts of an action are how far: a thin bar, and the same in words and numbers. */
 import { Fragment } from "react";
 import type { ActionStatus } from "~/api/types";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 import { hostsOf, partsOf } from "~/util/activity/action";
 import { plural } from "~/util/words";
 import classes from "./Activity.module.css";

@@ -1,9 +1,9 @@
 /** The facts of an agent and its host. */
 import type { Agent } from "~/api/types";
+import { CopyIcon } from "~/components/base/CopyBlock";
 import { type Fact, Facts, Section } from "~/components/base/Page";
+import { TextLink } from "~/components/base/TextLink";
 import { Ago, Exact } from "~/components/base/Time";
-import { CopyIcon } from "~/components/CopyBlock";
-import { TextLink } from "~/components/TextLink";
 import { archOf, isUnprivileged, osOf, osVersionOf } from "~/util/agents/facts";
 import { sentence } from "~/util/words";
 import classes from "./Side.module.css";

@@ -7,8 +7,8 @@ import { deleteUpload, uploadsQuery } from "~/api/agent";
 import type { Agent, Upload } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
 import { LoadError, Section } from "~/components/base/Page";
+import { ReasonButton } from "~/components/base/ReasonButton";
 import { When } from "~/components/base/Time";
-import { ReasonButton } from "~/components/ReasonButton";
 import { uploadText } from "~/util/agent/upload";
 import classes from "./Side.module.css";
 

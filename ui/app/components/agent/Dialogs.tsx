@@ -2,9 +2,9 @@
 import type { Agent } from "~/api/types";
 import { DiagnosticsDialog } from "~/components/agents/DiagnosticsDialog";
 import { ReassignDialog } from "~/components/agents/ReassignDialog";
-import { RollbackDialog } from "~/components/RollbackDialog";
-import { UnenrollDialog } from "~/components/UnenrollDialog";
-import { UpgradeDialog } from "~/components/UpgradeDialog";
+import { UnenrollDialog } from "~/components/agents/UnenrollDialog";
+import { RollbackDialog } from "~/components/upgrade/RollbackDialog";
+import { UpgradeDialog } from "~/components/upgrade/UpgradeDialog";
 
 interface Props {
   command: string;

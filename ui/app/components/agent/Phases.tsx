@@ -1,7 +1,7 @@
 /** The phases of an upgrade as a waterfall: when each began and how long it lasted, to scale. */
 
 import type { TimelineEntry } from "~/api/types";
-import { useClock } from "~/components/Now";
+import { useClock } from "~/components/base/Now";
 import { phasesOf } from "~/util/agent/timeline";
 import { isOver, progressTone, progressWord } from "~/util/state";
 import { clock, duration, exactWithZone } from "~/util/time";

@@ -1,7 +1,7 @@
 /** The agent's document as the API has it. */
 import { useState } from "react";
 import type { Agent } from "~/api/types";
-import { CopyIcon } from "~/components/CopyBlock";
+import { CopyIcon } from "~/components/base/CopyBlock";
 import classes from "./Side.module.css";
 
 export function RawDocument({ agent }: { agent: Agent }) {

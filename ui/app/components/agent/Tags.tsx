@@ -6,10 +6,10 @@ import { setTags } from "~/api/agent";
 import { messageOf } from "~/api/client";
 import { keys } from "~/api/queries";
 import type { Agent } from "~/api/types";
+import { Callout } from "~/components/base/Callout";
 import { Section } from "~/components/base/Page";
-import { Callout } from "~/components/Callout";
-import { ReasonButton } from "~/components/ReasonButton";
-import { TextLink } from "~/components/TextLink";
+import { ReasonButton } from "~/components/base/ReasonButton";
+import { TextLink } from "~/components/base/TextLink";
 import { quoted } from "~/util/kql";
 import classes from "./Side.module.css";
 

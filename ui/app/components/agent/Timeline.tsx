@@ -2,8 +2,8 @@
 import { Button, Select } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { timelineQuery } from "~/api/agents";
+import { useClock } from "~/components/base/Now";
 import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
-import { useClock } from "~/components/Now";
 import { byDay } from "~/util/agent/timeline";
 import classes from "./Timeline.module.css";
 import { TimelineItem } from "./TimelineItem";

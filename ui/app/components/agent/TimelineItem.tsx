@@ -13,9 +13,9 @@ import {
 } from "@tabler/icons-react";
 import type { TimelineEntry } from "~/api/types";
 import { ProgressIcon } from "~/components/base/Badge";
-import { useClock } from "~/components/Now";
-import { Prose } from "~/components/Prose";
-import { TextLink } from "~/components/TextLink";
+import { useClock } from "~/components/base/Now";
+import { Prose } from "~/components/base/Prose";
+import { TextLink } from "~/components/base/TextLink";
 import { entryTitle, entryTone, isUpgrade, lengthOf, stateWords } from "~/util/agent/timeline";
 import { withoutIds } from "~/util/prose";
 import { isMoving } from "~/util/state";

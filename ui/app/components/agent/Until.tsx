@@ -1,4 +1,4 @@
-import { useClock } from "~/components/Now";
+import { useClock } from "~/components/base/Now";
 import { duration, exactWithZone } from "~/util/time";
 
 /** The time that is left until a moment. */

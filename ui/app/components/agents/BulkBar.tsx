@@ -2,7 +2,7 @@
 import { Menu } from "@mantine/core";
 import { useMediaQuery } from "@mantine/hooks";
 import { IconChevronDown } from "@tabler/icons-react";
-import { ReasonButton } from "~/components/ReasonButton";
+import { ReasonButton } from "~/components/base/ReasonButton";
 import { plural } from "~/util/words";
 import classes from "./Agents.module.css";
 

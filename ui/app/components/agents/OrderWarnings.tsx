@@ -1,7 +1,7 @@
 /** What the server says about an order before it is given, such as the active rollouts that go on with its hosts. */
 import { withoutIds } from "~/util/prose";
 import { sentence } from "~/util/words";
-import { Callout } from "../Callout";
+import { Callout } from "../base/Callout";
 
 export function OrderWarnings({ of }: { of: { warnings: readonly string[] } | undefined }) {
   return (

@@ -1,13 +1,13 @@
 /** The dialog of an order for the selected hosts. */
 
 import type { Chosen } from "~/util/agents/chosen";
-import { RollbackDialog } from "../RollbackDialog";
-import { UnenrollDialog } from "../UnenrollDialog";
-import { UpgradeDialog } from "../UpgradeDialog";
+import { RollbackDialog } from "../upgrade/RollbackDialog";
+import { UpgradeDialog } from "../upgrade/UpgradeDialog";
 import type { Order } from "./BulkBar";
 import { DiagnosticsDialog } from "./DiagnosticsDialog";
 import { ReassignDialog } from "./ReassignDialog";
 import { TagDialog } from "./TagDialog";
+import { UnenrollDialog } from "./UnenrollDialog";
 
 interface Props {
   order: Exclude<Order, "rollout">;

@@ -6,7 +6,7 @@ import { changeTags, orderCountQuery, tagsQuery } from "~/api/bulk";
 import { Dialog } from "~/components/base/Dialog";
 import { type Chosen, countOf } from "~/util/agents/chosen";
 import { plural } from "~/util/words";
-import classes from "../OrderPreview.module.css";
+import classes from "../upgrade/OrderPreview.module.css";
 import { OrderWarnings } from "./OrderWarnings";
 import { useOrdered } from "./useOrdered";
 

@@ -6,7 +6,7 @@ import { messageOf } from "~/api/client";
 import { attentionQuery } from "~/api/overview";
 import { keys } from "~/api/queries";
 import { Badge, HealthBadge } from "~/components/base/Badge";
-import { toast } from "~/components/Toasts";
+import { toast } from "~/components/base/Toasts";
 import type { FacetCounts } from "~/hooks/useFacets";
 import type { AgentsSearch } from "~/util/agents/search";
 import { countIn, FAILED_PROGRESS, sameValues, TILE_HEALTH } from "~/util/agents/tiles";

@@ -9,7 +9,7 @@ import { saveView, viewsQuery } from "~/api/overview";
 import { keys } from "~/api/queries";
 import type { View } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { toast } from "~/components/Toasts";
+import { toast } from "~/components/base/Toasts";
 import { type AgentsSearch, parseAgentsSearch } from "~/util/agents/search";
 import classes from "./Agents.module.css";
 

@@ -5,7 +5,7 @@ import { useMemo } from "react";
 import type { Agent } from "~/api/types";
 import { HealthBadge, ProgressBadge } from "~/components/base/Badge";
 import type { Column } from "~/components/base/DataTable";
-import { useClock } from "~/components/Now";
+import { useClock } from "~/components/base/Now";
 import { type AgentColumn, COLUMNS, type ColumnId } from "~/util/agents/agentColumns";
 import { hostOf, osOf } from "~/util/agents/facts";
 import { isOver } from "~/util/state";

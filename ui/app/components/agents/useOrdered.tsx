@@ -1,8 +1,8 @@
 /** What follows an order: a message with a link to it, fresh lists, and the dialog closes. */
 import { useQueryClient } from "@tanstack/react-query";
 import { keys } from "~/api/queries";
-import { TextLink } from "~/components/TextLink";
-import { toast } from "~/components/Toasts";
+import { TextLink } from "~/components/base/TextLink";
+import { toast } from "~/components/base/Toasts";
 
 export function useOrdered(onClose: () => void, onDone?: () => void): (title: string, actionId?: string) => void {
   const client = useQueryClient();

@@ -2,10 +2,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { trailQuery } from "~/api/overview";
 import type { AuditEntry } from "~/api/types";
+import { CopyIcon } from "~/components/base/CopyBlock";
 import { type Fact, Facts } from "~/components/base/Page";
+import { TextLink } from "~/components/base/TextLink";
 import { Exact } from "~/components/base/Time";
-import { CopyIcon } from "~/components/CopyBlock";
-import { TextLink } from "~/components/TextLink";
 import { type Change, changesOf, dataOf, recordedChanges } from "~/util/audit/audit";
 import { closed } from "~/util/words";
 import classes from "./Audit.module.css";

@@ -2,7 +2,7 @@
 import { ActionIcon, Checkbox, Select } from "@mantine/core";
 import { IconSearch, IconX } from "@tabler/icons-react";
 import { DraftInput } from "~/components/base/DraftInput";
-import { useClock } from "~/components/Now";
+import { useClock } from "~/components/base/Now";
 import { NOUNS } from "~/util/audit/audit";
 import type { AuditSearch } from "~/util/audit/auditSearch";
 import { fromLocal, toLocal } from "~/util/audit/localTime";

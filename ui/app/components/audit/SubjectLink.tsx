@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import type { AuditEntry } from "~/api/types";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 import { subjectOf } from "~/util/audit/audit";
 
 /** A link to what an entry is about; nothing if no page shows that. */

@@ -2,8 +2,8 @@
 import { Button, Modal, Textarea, TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { messageOf } from "~/api/client";
-import { Callout } from "~/components/Callout";
-import { ReasonButton } from "~/components/ReasonButton";
+import { Callout } from "~/components/base/Callout";
+import { ReasonButton } from "~/components/base/ReasonButton";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import classes from "./Dialog.module.css";
 

@@ -3,7 +3,7 @@ import { Button, Skeleton } from "@mantine/core";
 import { IconBook2 } from "@tabler/icons-react";
 import { type ReactNode, useEffect } from "react";
 import { messageOf } from "~/api/client";
-import { Callout } from "~/components/Callout";
+import { Callout } from "~/components/base/Callout";
 import { type Crumb, useCrumbs } from "~/hooks/useCrumbs";
 import { type DocsPage, docsUrl } from "~/util/docs";
 import { closed } from "~/util/words";

@@ -1,8 +1,8 @@
 /** A secret that the server shows once. */
 import { Button, Modal } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Callout } from "~/components/Callout";
-import { CopyBlock } from "~/components/CopyBlock";
+import { Callout } from "~/components/base/Callout";
+import { CopyBlock } from "~/components/base/CopyBlock";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import classes from "./Dialog.module.css";
 

@@ -1,5 +1,5 @@
 /** Times, in the reader's zone, whose name is always within reach. */
-import { useClock } from "~/components/Now";
+import { useClock } from "~/components/base/Now";
 import { exactWithZone, inTable, minuteWithZone, relative } from "~/util/time";
 
 interface Props {

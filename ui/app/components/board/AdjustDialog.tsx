@@ -11,10 +11,10 @@ import { whyNotReady } from "~/util/plan/planPreview";
 import { parse, planText } from "~/util/plan/planYaml";
 import { sentence } from "~/util/words";
 import { Dialog } from "../base/Dialog";
+import { toast } from "../base/Toasts";
 import { Part } from "../plan/FormParts";
 import { parallelField, StopPart, TimePart } from "../plan/LimitFields";
 import plan from "../plan/Plan.module.css";
-import { toast } from "../Toasts";
 import classes from "./Board.module.css";
 
 const read = (text: string) => parse<Plan>(text, () => [], "plan", "Plan");

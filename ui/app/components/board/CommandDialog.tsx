@@ -8,10 +8,10 @@ import type { Command, Rollout } from "~/api/types";
 import { commandText } from "~/util/board/commandText";
 import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/fleet/owned";
 import { sentence } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { Dialog } from "../base/Dialog";
-import { Callout } from "../Callout";
-import { TakeOver } from "../TakeOver";
-import { toast } from "../Toasts";
+import { toast } from "../base/Toasts";
+import { TakeOver } from "../fleet/TakeOver";
 import classes from "./Board.module.css";
 
 interface Props {

@@ -1,6 +1,6 @@
 import { countdownText } from "~/util/rollout/rolloutText";
 import { exactWithZone } from "~/util/time";
-import { useClock } from "../Now";
+import { useClock } from "../base/Now";
 
 /** The time that is left of a wait: as a clock within the hour. */
 export function Countdown({ until }: { until: string }) {

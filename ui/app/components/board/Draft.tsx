@@ -9,9 +9,9 @@ import type { Rollout } from "~/api/types";
 import { willOf } from "~/util/plan/planPreview";
 import { startText, whyNotStart } from "~/util/rollout/preview";
 import { sentence } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { LoadError, Loading } from "../base/Page";
-import { Callout } from "../Callout";
-import { ReasonButton } from "../ReasonButton";
+import { ReasonButton } from "../base/ReasonButton";
 import { PreviewPanel } from "../rollout/PreviewPanel";
 import { StartDialog } from "./StartDialog";
 

@@ -5,10 +5,10 @@ import { shortHash } from "~/util/rollout/preview";
 import { exposedText, provedText } from "~/util/rollout/rolloutCounts";
 import { showsRecovery, strategyText } from "~/util/rollout/rolloutText";
 import { plural } from "~/util/words";
+import { CopyIcon } from "../base/CopyBlock";
 import { type Fact, Facts, Section } from "../base/Page";
+import { TextLink } from "../base/TextLink";
 import { Ago, When } from "../base/Time";
-import { CopyIcon } from "../CopyBlock";
-import { TextLink } from "../TextLink";
 import classes from "./Board.module.css";
 
 export function PlanFacts({ rollout: r, columns = 1 }: { rollout: Rollout; columns?: 1 | 2 }) {

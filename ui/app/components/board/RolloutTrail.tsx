@@ -5,8 +5,8 @@ import { trailQuery } from "~/api/overview";
 import type { AuditEntry } from "~/api/types";
 import { closed } from "~/util/words";
 import { LoadError, Loading, Section } from "../base/Page";
+import { TextLink } from "../base/TextLink";
 import { When } from "../base/Time";
-import { TextLink } from "../TextLink";
 import classes from "./Board.module.css";
 
 /** As many as fit beside the facts of the plan. */

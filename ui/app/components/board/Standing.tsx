@@ -4,8 +4,8 @@ import type { Rollout } from "~/api/types";
 import { isGate } from "~/util/rollout/rollout";
 import { stopTitle } from "~/util/rollout/rolloutText";
 import { plural, sentenceAbout } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { Ago } from "../base/Time";
-import { Callout } from "../Callout";
 
 export function Standing({ rollout: r }: { rollout: Rollout }) {
   if (r.state !== "paused" || !r.stop) return null;

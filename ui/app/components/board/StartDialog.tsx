@@ -10,10 +10,10 @@ import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/fleet/owned";
 import { stopsAt, typedFor, willOf, wontOf } from "~/util/plan/planPreview";
 import { driftText } from "~/util/rollout/preview";
 import { plural, sentence } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { Dialog } from "../base/Dialog";
-import { Callout } from "../Callout";
-import { TakeOver } from "../TakeOver";
-import { toast } from "../Toasts";
+import { toast } from "../base/Toasts";
+import { TakeOver } from "../fleet/TakeOver";
 import classes from "./Board.module.css";
 
 interface Props {

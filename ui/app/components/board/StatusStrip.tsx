@@ -4,8 +4,8 @@ import { committedPercent, committedText, endText, restText } from "~/util/board
 import { lockstepText, waitsOf, waitTitle } from "~/util/rollout/rolloutText";
 import { plural, sentence } from "~/util/words";
 import { ProgressBar } from "../base/ProgressBar";
+import { TextLink } from "../base/TextLink";
 import { Ago } from "../base/Time";
-import { TextLink } from "../TextLink";
 import classes from "./Board.module.css";
 import { Countdown } from "./Countdown";
 

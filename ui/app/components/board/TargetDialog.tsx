@@ -3,7 +3,7 @@ import { keys } from "~/api/queries";
 import { retryTargets, skipTargets } from "~/api/rollouts";
 import type { Rollout, Target } from "~/api/types";
 import { Dialog } from "../base/Dialog";
-import { toast } from "../Toasts";
+import { toast } from "../base/Toasts";
 
 export type TargetOrder = "retry" | "skip";
 

@@ -10,8 +10,8 @@ import { isOwned, takeOverOf, whyNotTakeOver } from "~/util/fleet/owned";
 import { againOf } from "~/util/rollout/rollout";
 import { plural } from "~/util/words";
 import { Dialog } from "../base/Dialog";
-import { TakeOver } from "../TakeOver";
-import { toast } from "../Toasts";
+import { toast } from "../base/Toasts";
+import { TakeOver } from "../fleet/TakeOver";
 import classes from "./Board.module.css";
 
 export function TryAgain({ rollout: r }: { rollout: Rollout }) {

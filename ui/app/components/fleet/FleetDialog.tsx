@@ -5,9 +5,9 @@ import { changeSpec, deleteFleet, resumeFleet } from "~/api/fleets";
 import { keys } from "~/api/queries";
 import type { Command, Fleet } from "~/api/types";
 import { type FleetCommand, fleetCommandText, managedBy } from "~/util/fleet/fleet";
+import { Callout } from "../base/Callout";
 import { Dialog } from "../base/Dialog";
-import { Callout } from "../Callout";
-import { toast } from "../Toasts";
+import { toast } from "../base/Toasts";
 
 interface Props {
   fleet: Fleet;

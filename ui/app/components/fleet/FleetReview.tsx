@@ -4,9 +4,9 @@ import { startsText, tookText } from "~/util/fleet/fleet";
 import { fleetText } from "~/util/fleet/fleetYaml";
 import { shortHash } from "~/util/rollout/preview";
 import { plural, sentence } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { type Column, DataTable } from "../base/DataTable";
 import { Empty, Section } from "../base/Page";
-import { Callout } from "../Callout";
 import { DiffView } from "./DiffView";
 import classes from "./Fleet.module.css";
 

@@ -5,8 +5,8 @@ import { plural, sentence } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
 import { type Column, DataTable } from "../base/DataTable";
 import { Empty, Section } from "../base/Page";
+import { TextLink } from "../base/TextLink";
 import { When } from "../base/Time";
-import { TextLink } from "../TextLink";
 import classes from "./Fleet.module.css";
 import { StatusOf } from "./FleetBadges";
 

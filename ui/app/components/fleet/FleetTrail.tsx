@@ -4,8 +4,8 @@ import { shortHash } from "~/util/rollout/preview";
 import { closed } from "~/util/words";
 import { RolloutBadge } from "../base/Badge";
 import { Empty, LoadError, Loading, Section } from "../base/Page";
+import { TextLink } from "../base/TextLink";
 import { When } from "../base/Time";
-import { TextLink } from "../TextLink";
 import classes from "./Fleet.module.css";
 
 /** Who changed a fleet, when and to which hash, newest first. */

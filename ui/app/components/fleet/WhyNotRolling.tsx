@@ -1,9 +1,9 @@
 import { IconHandStop } from "@tabler/icons-react";
 import type { Fleet } from "~/api/types";
 import { obstaclesOf } from "~/util/fleet/fleet";
+import { useClock } from "../base/Now";
 import { Section } from "../base/Page";
-import { useClock } from "../Now";
-import { TextLink } from "../TextLink";
+import { TextLink } from "../base/TextLink";
 import classes from "./Fleet.module.css";
 
 /** What keeps a fleet from rolling out, each with what to do; nothing if nothing does. */

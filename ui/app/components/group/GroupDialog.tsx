@@ -6,9 +6,9 @@ import { keys } from "~/api/queries";
 import type { Command, GroupStatus } from "~/api/types";
 import { type GroupCommand, groupCommandText, memberLabel, skippable } from "~/util/group/group";
 import { sentence } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { Dialog } from "../base/Dialog";
-import { Callout } from "../Callout";
-import { toast } from "../Toasts";
+import { toast } from "../base/Toasts";
 
 interface Props {
   group: GroupStatus;

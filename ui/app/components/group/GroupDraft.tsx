@@ -10,10 +10,10 @@ import { typedFor } from "~/util/plan/planPreview";
 import { shortHash } from "~/util/rollout/preview";
 import { durationText } from "~/util/rollout/rolloutText";
 import { plural } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { type Column, DataTable } from "../base/DataTable";
 import { LoadError, Loading, Section } from "../base/Page";
-import { Callout } from "../Callout";
-import { ReasonButton } from "../ReasonButton";
+import { ReasonButton } from "../base/ReasonButton";
 import classes from "./Group.module.css";
 import { GroupDialog } from "./GroupDialog";
 

@@ -6,7 +6,7 @@ import { RolloutBadge } from "../base/Badge";
 import { type Column, DataTable } from "../base/DataTable";
 import { Section } from "../base/Page";
 import { ProgressBar } from "../base/ProgressBar";
-import { TextLink } from "../TextLink";
+import { TextLink } from "../base/TextLink";
 import classes from "./Group.module.css";
 import { MemberBadge } from "./GroupBadges";
 

@@ -5,7 +5,7 @@ import { changeFreeze, createFreeze } from "~/api/guardRails";
 import { keys } from "~/api/queries";
 import type { Freeze } from "~/api/types";
 import { Dialog } from "~/components/base/Dialog";
-import { useClock } from "~/components/Now";
+import { useClock } from "~/components/base/Now";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
 import { type FreezeForm, localField, whyNotFreeze } from "~/util/guardrail/guardRails";

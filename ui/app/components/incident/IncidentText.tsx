@@ -1,9 +1,9 @@
 /** An incident in full: what happened, whom it concerns, and what was decided. */
 import type { Decision, Incident } from "~/api/types";
 import { Line } from "~/components/base/Page";
+import { Prose } from "~/components/base/Prose";
+import { TextLink } from "~/components/base/TextLink";
 import { Ago } from "~/components/base/Time";
-import { Prose } from "~/components/Prose";
-import { TextLink } from "~/components/TextLink";
 import { incidentKind, incidentText, incidentTitle } from "~/util/incident/incident";
 import { closed } from "~/util/words";
 import classes from "./Incident.module.css";

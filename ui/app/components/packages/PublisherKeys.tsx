@@ -5,12 +5,12 @@ import { useState } from "react";
 import { addPublisherKey, removePublisherKey } from "~/api/packages";
 import { keys, publisherKeysQuery } from "~/api/queries";
 import type { PublisherKey } from "~/api/types";
+import { CopyBlock } from "~/components/base/CopyBlock";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { Dialog } from "~/components/base/Dialog";
 import { Empty, LoadError, Loading, Section } from "~/components/base/Page";
 import { RowButton } from "~/components/base/RowButton";
 import { When } from "~/components/base/Time";
-import { CopyBlock } from "~/components/CopyBlock";
 import { useChange } from "~/hooks/useChange";
 import classes from "~/pages/Admin.module.css";
 

@@ -1,9 +1,9 @@
 /** The archives of one version, each of which can be withdrawn. */
 import type { Package } from "~/api/types";
 import { Badge } from "~/components/base/Badge";
+import { CopyIcon } from "~/components/base/CopyBlock";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { RowButton } from "~/components/base/RowButton";
-import { CopyIcon } from "~/components/CopyBlock";
 import classes from "~/pages/Admin.module.css";
 import { platformOf, type Release } from "~/util/packages/packages";
 import { sentence, size } from "~/util/words";

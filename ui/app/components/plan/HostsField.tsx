@@ -7,8 +7,8 @@ import { agentTotalQuery, facetsQuery } from "~/api/agents";
 import { messageOf } from "~/api/client";
 import type { Hosts } from "~/util/plan/planForm";
 import { plural } from "~/util/words";
-import { KqlInput } from "../KqlInput";
-import { TextLink } from "../TextLink";
+import { TextLink } from "../base/TextLink";
+import { KqlInput } from "../query/KqlInput";
 import classes from "./Plan.module.css";
 
 interface Props {

@@ -10,7 +10,7 @@ import { stopsAt, typedFor, willOf, wontOf } from "~/util/plan/planPreview";
 import { durationText, strategyText } from "~/util/rollout/rolloutText";
 import { plural } from "~/util/words";
 import { Dialog } from "../base/Dialog";
-import { TakeOver } from "../TakeOver";
+import { TakeOver } from "../fleet/TakeOver";
 
 interface Props {
   plan: Plan;

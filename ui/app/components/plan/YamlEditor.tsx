@@ -2,8 +2,8 @@ import type { EditorView } from "@codemirror/view";
 import { lazy, Suspense, useId, useMemo, useRef } from "react";
 import type { Fault } from "~/util/plan/planYaml";
 import { sentenceAbout } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { Loading } from "../base/Page";
-import { Callout } from "../Callout";
 import classes from "./YamlEditor.module.css";
 
 const YamlArea = lazy(() => import("./YamlArea"));

@@ -3,7 +3,7 @@ import { useMemo } from "react";
 import type { Policy, PolicyComponent } from "~/api/types";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { Facts } from "~/components/base/Page";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 import { healthText, runsQuery } from "~/util/agent/component";
 import { quoted } from "~/util/kql";
 

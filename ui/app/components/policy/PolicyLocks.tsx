@@ -2,8 +2,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { rolloutsQuery } from "~/api/queries";
 import { RolloutBadge } from "~/components/base/Badge";
-import { Callout } from "~/components/Callout";
-import { TextLink } from "~/components/TextLink";
+import { Callout } from "~/components/base/Callout";
+import { TextLink } from "~/components/base/TextLink";
 import { locksOf } from "~/util/guardrail/guardRails";
 
 /** While a rollout holds a policy, no other rollout of its hosts starts. */

@@ -5,7 +5,7 @@ import { policyVersionsQuery } from "~/api/policies";
 import type { AutoUpgradeStatus, Policy } from "~/api/types";
 import { type Column, DataTable } from "~/components/base/DataTable";
 import { LoadError, Loading, Section } from "~/components/base/Page";
-import { TextLink } from "~/components/TextLink";
+import { TextLink } from "~/components/base/TextLink";
 import classes from "~/pages/Admin.module.css";
 
 type Row = AutoUpgradeStatus["currentVersions"][number];

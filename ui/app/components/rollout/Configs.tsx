@@ -6,8 +6,8 @@ import { previewConfigQuery } from "~/api/queries";
 import type { Preview, PreviewTarget } from "~/api/types";
 import { withConfig } from "~/util/rollout/preview";
 import { closed } from "~/util/words";
+import { Callout } from "../base/Callout";
 import { LoadError, Loading, Section } from "../base/Page";
-import { Callout } from "../Callout";
 import classes from "./Preview.module.css";
 
 /** A longer list is not read; a search finds the host in question. */

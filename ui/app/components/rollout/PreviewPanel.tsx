@@ -1,8 +1,8 @@
 import type { Preview } from "~/api/types";
 import { shortHash } from "~/util/rollout/preview";
 import { exactWithZone } from "~/util/time";
+import { CopyIcon } from "../base/CopyBlock";
 import { Section } from "../base/Page";
-import { CopyIcon } from "../CopyBlock";
 import { PlanPreview } from "../plan/PlanPreview";
 import { Configs } from "./Configs";
 import classes from "./Preview.module.css";

@@ -1,7 +1,7 @@
 import { Stack, TextInput } from "@mantine/core";
 import { isOwned } from "~/util/fleet/owned";
 import { sentence } from "~/util/words";
-import { Callout } from "./Callout";
+import { Callout } from "../base/Callout";
 
 interface Props {
   /** Of the order. */

@@ -10,11 +10,11 @@ import { hostOf } from "~/util/agents/facts";
 import { isOwned, showsOwned, takeOverOf, whyNotTakeOver } from "~/util/fleet/owned";
 import { confirmText, limit, whyNotGoBack } from "~/util/upgrade/rollback";
 import { plural } from "~/util/words";
-import { useOrdered } from "./agents/useOrdered";
-import { Dialog } from "./base/Dialog";
+import { useOrdered } from "../agents/useOrdered";
+import { Dialog } from "../base/Dialog";
+import { TakeOver } from "../fleet/TakeOver";
 import { OrderPreview } from "./OrderPreview";
 import classes from "./OrderPreview.module.css";
-import { TakeOver } from "./TakeOver";
 
 interface Props {
   /** Agents, or all that match a query. */

@@ -14,12 +14,12 @@ import { componentWatchText, WATCH_TEXT } from "~/util/upgrade/phase";
 import { defaultRollout, localNow, planUpgrade, questionOf, ROLLOUT_FROM_AGENTS, ROLLOUTS, type UpgradeForm, whyNotStart } from "~/util/upgrade/upgradeForm";
 import { upgradeWords } from "~/util/upgrade/upgradeWords";
 import { compareVersions } from "~/util/version";
-import { useOrdered } from "./agents/useOrdered";
-import { Dialog } from "./base/Dialog";
-import { Callout } from "./Callout";
+import { useOrdered } from "../agents/useOrdered";
+import { Callout } from "../base/Callout";
+import { Dialog } from "../base/Dialog";
+import { TakeOver } from "../fleet/TakeOver";
 import { OrderPreview } from "./OrderPreview";
 import classes from "./OrderPreview.module.css";
-import { TakeOver } from "./TakeOver";
 
 /** A typed version is previewed once typing pauses. */
 const TYPING_PAUSE_MS = 300;

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { serversQuery } from "~/api/queries";
 import { sentence } from "~/util/words";
-import { Callout } from "./Callout";
+import { Callout } from "../base/Callout";
 
 /** What an operator should know about the servers, such as that two minor versions run. Mostly there is nothing. */
 export function ServerRemarks() {

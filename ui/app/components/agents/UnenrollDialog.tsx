@@ -9,10 +9,10 @@ import { hostOf } from "~/util/agents/facts";
 import { isOverLimit, overLimitOf } from "~/util/agents/removalLimit";
 import { confirmText, doneText, whyNotLeave } from "~/util/agents/unenroll";
 import { plural } from "~/util/words";
-import { useOrdered } from "./agents/useOrdered";
-import { Dialog } from "./base/Dialog";
-import { Callout } from "./Callout";
-import { OrderPreview } from "./OrderPreview";
+import { Callout } from "../base/Callout";
+import { Dialog } from "../base/Dialog";
+import { OrderPreview } from "../upgrade/OrderPreview";
+import { useOrdered } from "./useOrdered";
 
 interface Props {
   /** Agents, or all that match a query. */

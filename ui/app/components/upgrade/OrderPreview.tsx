@@ -6,7 +6,7 @@ import { messageOf } from "~/api/client";
 import type { PreviewCause } from "~/api/types";
 import { type CauseGroups, groupCauses, hostsText, verdictText } from "~/util/upgrade/causes";
 import { plural, sentence } from "~/util/words";
-import { Callout } from "./Callout";
+import { Callout } from "../base/Callout";
 import classes from "./OrderPreview.module.css";
 
 type Choice = CauseGroups["choices"][number]["choice"];
