@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/testing/kit/prooffile"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
@@ -560,6 +561,7 @@ func (p *proof) interrupt(t *testing.T, f fault) {
 // The agent is killed, the host is halted, its power is cut and its disk fails before each
 // call that has an effect: the host must come to the end that the scenario wants.
 func TestUpgradeInterruptedAtAnyCall(t *testing.T) {
+	require.Time(t, "interrupts upgrades at every call")
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each run leaves a disk as garbage
 	first := provable(t)
 	var all []*proof

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -166,6 +167,7 @@ func tops(t *testing.T, n int) []string {
 // A thief's server that answers well keeps a host for a day or so. A host that was moved for a reason
 // stays.
 func TestMovedAgentAsksTheServerOfItsEnrolmentOnceADay(t *testing.T) {
+	require.Time(t, "runs dozens of agents for days")
 	for name, c := range map[string]struct {
 		status int
 		hosts  []string // of the policy at home
@@ -340,6 +342,7 @@ func (d *stopping) SyncDir(op, path string) error {
 // Whenever the machine stops on the way home, the agent is where it was, or at home and without what the
 // thief has set.
 func TestWayHomeInterruptedAtAnyCall(t *testing.T) {
+	require.Time(t, "interrupts the agent at every call")
 	for left := 0; ; left++ {
 		top := tops(t, 1)[0]
 		path := queue.Path(filepath.Join(top, "data/x"))

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 const (
@@ -144,6 +146,7 @@ func (h *host) sentSince(n int) int {
 }
 
 func TestPowerCutAtAnyDiskCallLosesLittle(t *testing.T) {
+	require.Time(t, "cuts the power at every call")
 	data := noise(1, testSize)
 	inWorld(t, func(w *world) {
 		h := w.host("one", data)

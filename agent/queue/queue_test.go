@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -571,6 +572,7 @@ func TestLogLevelSurvivesARestart(t *testing.T) {
 // Whatever arrives in whatever order, at most one upgrade waits, every action is pending
 // or has exactly one result, and the bounds hold.
 func TestEveryActionHasAtMostOneResult(t *testing.T) {
+	require.Time(t, "tries a hundred histories")
 	dir := t.TempDir()
 	n := 0
 	rapid.Check(t, func(r *rapid.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -18,6 +19,7 @@ var wanted = request.Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
 // either, so every run undoes the upgrade. What cannot be undone at once is undone at
 // the next start.
 func TestUpgradeThatFailsAtAnyCallLeavesTheHostAsItWas(t *testing.T) {
+	require.Time(t, "lets every call fail")
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) { failEverywhere(t, place) })
 	}
@@ -83,6 +85,7 @@ func failEverywhere(t *testing.T, place place) {
 // The process is killed at each call to the disk. At the next start the host is either
 // as it was or switched with the watcher running.
 func TestUpgradeKilledAtAnyCallLeavesARunnableHost(t *testing.T) {
+	require.Time(t, "kills the agent at every call")
 	for _, place := range places {
 		t.Run("on the way "+place.name, func(t *testing.T) { crashEverywhere(t, place, nil) })
 		t.Run("on the way and back "+place.name, func(t *testing.T) { crashEverywhere(t, place, errors.New("exec format error")) })

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -268,6 +269,7 @@ func TestDropSurplusRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
 
 // A rollback survives a crash at any disk call, as an upgrade does.
 func TestRollbackKilledAtAnyCallLeavesARunnableHost(t *testing.T) {
+	require.Time(t, "kills the agent at every call")
 	s := newSource(t)
 	for n := 1; ; n++ {
 		h := newHost(t, s, disk.OS{})

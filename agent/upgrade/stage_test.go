@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -418,6 +419,7 @@ func TestUpgradeEndsARunningStage(t *testing.T) {
 
 // Each call of a stage to the disk fails in turn.
 func TestStageThatFailsAtAnyCallLeavesTheHostAsItWas(t *testing.T) {
+	require.Time(t, "lets every call fail")
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	for n := 1; ; n++ {
@@ -464,6 +466,7 @@ func (h *testHost) wantStaged(t *testing.T, e *Executor, before map[string]strin
 // The process is killed at each call to the disk. At the next start the version is staged, or
 // the host is as before and the stage begins again.
 func TestStageKilledAtAnyCallBeginsAgain(t *testing.T) {
+	require.Time(t, "kills the agent at every call")
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	finished := 0

@@ -10,11 +10,13 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // A command that is interrupted at any write is completed by repeating it, with the
 // same result as without the interruption.
 func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
+	require.Time(t, "kills a command at every write")
 	for name, story := range map[string]struct {
 		prepare func(d *harness) fleet.Rollout
 		ask     func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error)

@@ -9,11 +9,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // Whatever refuses a start is in the preview of the same instant, and a preview without a refusal
 // can be started.
 func TestWhatRefusesAStartIsInThePreview(t *testing.T) {
+	require.Time(t, "tries a hundred fleets")
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newHarness(t)
 		enrolled := rapid.IntRange(0, 3).Draw(rt, "agents")

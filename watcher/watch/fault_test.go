@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -181,6 +182,7 @@ func (s *site) runUntilKilled() (err error) {
 // leads to a program, and the next watcher reaches the same end for the same reason, with
 // and without a power cut.
 func TestKillAtAnyDiskCallReachesTheSameEnd(t *testing.T) {
+	require.Time(t, "kills the watcher at every call")
 	for _, e := range endings {
 		ops := operations(t, e)
 		if len(ops) < 15 {
@@ -253,6 +255,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 
 // The same watcher retries an operation that fails once.
 func TestFailedDiskCallIsRetried(t *testing.T) {
+	require.Time(t, "lets every call fail")
 	for _, e := range endings {
 		for n, name := range operations(t, e) {
 			t.Run(fmt.Sprintf("%s/%d %s", e.name, n, name), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
@@ -222,6 +223,7 @@ func TestNothingIsSwitchedToThatCannotRun(t *testing.T) {
 // and of a removal: a version that was whole before runs at any time, and repeating the command
 // completes it.
 func TestInterruptedAtAnyCall(t *testing.T) {
+	require.Time(t, "interrupts it at every call")
 	begin := machine(t, "1.0.0", "1.1.0")
 	install(t, at(view(begin)), "1.0.0")
 	begin.SyncAll()

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // countedFleet stores agents as hosts of several sites report them.
@@ -140,6 +141,7 @@ func TestFacetsNameTheMostFrequentValues(t *testing.T) {
 
 func TestExportHasEveryAgentOnce(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "enrols thousands of agents")
 	s := apptest.Start(t)
 	countedFleet(t, s, 2345)
 	answer := s.Admin(http.MethodGet, "/api/v1/agents/export?showInactive=true", nil)

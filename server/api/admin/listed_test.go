@@ -12,12 +12,14 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // Hosts keep the longest documents that a check-in may have. A list of them is bounded, and still
 // says which hosts they are and what they run; the page of one host has everything.
 func TestLongDocumentsTakeLittleOfAList(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "stores long documents")
 	s := apptest.Start(t)
 	long := strings.Repeat("x", 8<<10)
 	plant := func(id string, components int, long string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // asked returns path with a query.
@@ -160,6 +161,7 @@ func TestBulkUpgradeByQueryIsForTheListedAgents(t *testing.T) {
 
 func TestBulkUpgradeByQueryExceedsTheLimitOfIDs(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "enrols ten thousand agents")
 	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	const n = 10_100

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/insight/incident"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func (w *world) rounds(t *testing.T, n int) {
@@ -176,6 +177,7 @@ func TestIncidentOfFailedRolloutEndsWhenItsHostsAreRepaired(t *testing.T) {
 
 // The incident that stands for more agents than have one of their own ends with their trouble.
 func TestIncidentOfManyHostsEndsWithTheirTrouble(t *testing.T) {
+	require.Time(t, "opens more incidents than are listed apart")
 	w := newWorld(t)
 	if err := w.store.Rollouts().Create(t.Context(), fleet.Rollout{ID: "r", State: fleet.RolloutFailed}); err != nil {
 		t.Fatal(err)

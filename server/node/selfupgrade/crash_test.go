@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/node/selfupgrade"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/testing/kit/require"
 	"github.com/muster-fleet/muster/testing/kit/simdisk"
 )
 
@@ -397,6 +398,7 @@ func TestUpgradeIsUndoneAsAWholeBeforeTheSchemaChanges(t *testing.T) {
 // The process that writes is killed before and after each write of the upgrade: of its
 // document, of a server's record, of the backup, of the schema and of a pointer.
 func TestServerKilledAtAnyWrite(t *testing.T) {
+	require.Time(t, "kills a server at every write")
 	for _, c := range []struct{ from, to string }{{"1.0.0", "1.1.0"}, {"1.1.0", "1.0.0"}} {
 		_, _, points := upgraded(t, c.from, c.to, nil, nil)
 		for _, write := range []string{
@@ -426,6 +428,7 @@ func TestServerKilledAtAnyWrite(t *testing.T) {
 
 // Servers are killed twice: what the first leaves must stand the second as well.
 func TestServersKilledAtAnyWriteAndAnother(t *testing.T) {
+	require.Time(t, "kills servers at every write")
 	const seed, pairs = 1, 50
 	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // not a secret
 	for _, c := range []struct{ from, to string }{{"1.0.0", "1.1.0"}, {"1.1.0", "1.0.0"}} {

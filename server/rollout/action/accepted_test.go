@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/store/lease"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // mortal is the store of a server that dies at its nth write of an order; 0: never.
@@ -155,6 +156,7 @@ func (w *world) leftBehind() string {
 // An order for many agents ends the same wherever the server dies that carries it out: the next
 // server continues it by itself, or because the caller asks again.
 func TestAcceptedOrderIsCarriedOutAfterACrashAtAnyWrite(t *testing.T) {
+	require.Time(t, "kills the server at every write")
 	for kind, give := range bulkOrders {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

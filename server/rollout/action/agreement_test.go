@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/action"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // checkin is a check-in of an agent, as package checkin applies it.
@@ -92,6 +93,7 @@ func (d *delivery) ack(w *world) {
 // Whatever order the messages come in, the state of an action, its counts, its progress and its
 // hosts say the same, and at the end they say what the hosts have.
 func TestStatusCountsAndProgressOfAnUpgradeAgree(t *testing.T) {
+	require.Time(t, "tries a hundred orders of messages")
 	names := slices.Sorted(maps.Keys(courses))
 	w, enrolled := newWorld(t), 0 // one for all runs, since opening a store takes long
 	rapid.Check(t, func(rt *rapid.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // liveAndDie executes a group whose process dies at its nth write, and returns how it ends.
@@ -51,6 +52,7 @@ func liveAndDie(t *testing.T, at int, after bool, policy fleet.FailurePolicy) (e
 
 func TestGroupKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "kills the reconciler at every write")
 	for _, policy := range []fleet.FailurePolicy{fleet.RollbackAll, fleet.PartialOK} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // ending is what must be the same wherever the loop was killed.
@@ -72,6 +73,7 @@ func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settl
 
 func TestReconcilerKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "kills the reconciler at every write")
 	for _, c := range []struct {
 		name     string
 		scenario func(w *world) func(fleet.Rollout) bool

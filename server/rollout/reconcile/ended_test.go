@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store/event"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func cancelled(r *fleet.Rollout) { r.State = fleet.RolloutCancelling }
@@ -209,6 +210,7 @@ func (w *world) disagrees(id string) string {
 
 func TestRolloutThatHasEndedAgreesWithItsHosts(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "tries a hundred courses of rollouts")
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, 3)
 		w.tick = time.Minute

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // inLockstep is a model of the host's half of a rollout in lockstep. until, reached and undo
@@ -510,6 +511,7 @@ func TestLockstepIsUndoneByCancelling(t *testing.T) {
 
 func TestLockstepCoordinatorKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "kills the coordinator at every write")
 	for _, c := range []struct {
 		name    string
 		prepare func(w *world)
@@ -640,6 +642,7 @@ func TestLockstepNeedsAllHostsOfAPolicyWithAVersionInForce(t *testing.T) {
 // each time, and may lose its network again. It runs no other version than the others, or none.
 func TestHostThatComesBackRunsNoOtherVersionAtAnyWrite(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "stops a host at every write")
 	for _, fails := range []agentapi.LockstepPhase{"", agentapi.LockstepBackup} {
 		ends := func(back int, cut bool) func(w *world) func(fleet.Rollout) bool {
 			return func(w *world) func(fleet.Rollout) bool {

@@ -23,6 +23,10 @@ const (
 	caVariable  = "MUSTER_TEST_ELASTICSEARCH_CA"
 )
 
+// SharedVariable names the URL of a node that the tests of several packages share: that of [Shared] and
+// [Keep], if the variables above name none. [Start] starts nodes nevertheless.
+const SharedVariable = "MUSTER_TEST_SHARED_ELASTICSEARCH"
+
 // Access is how a client reaches an Elasticsearch: its URLs, the client's credential, and
 // the authority that the client trusts. At most one kind of credential is set.
 type Access struct {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -83,8 +84,8 @@ var theShared struct {
 }
 
 // Shared gives a test its own place on one node that all tests of the package
-// use, or on the Elasticsearch named by the environment. The first call starts
-// the node; [With] in TestMain ends it.
+// use, or on the Elasticsearch that the environment names, by [SharedVariable] too.
+// The first call starts the node; [With] in TestMain ends it.
 func Shared(t testing.TB) Place {
 	t.Helper()
 	p, _ := newPlace(t)
@@ -118,6 +119,9 @@ func newPlace(t testing.TB) (Place, bool) {
 	a, named, err := fromEnvironment()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if shared := os.Getenv(SharedVariable); !named && shared != "" {
+		a, named = Access{URLs: []string{shared}}, true
 	}
 	if !named {
 		c, err := startShared(needs(t))

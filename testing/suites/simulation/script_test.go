@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 var update = flag.Bool("update", false, "write the actual output into the scripts")
@@ -76,7 +78,10 @@ func TestScripts(t *testing.T) {
 const largeFleet = "testdata/large.txt"
 
 // The other scripts have ten hosts or so, in which a race shows as well: this one runs apart.
-func TestLargeFleet(t *testing.T) { runScript(t, largeFleet) }
+func TestLargeFleet(t *testing.T) {
+	require.Time(t, "simulates a large fleet")
+	runScript(t, largeFleet)
+}
 
 func runScript(t *testing.T, file string) {
 	text, err := os.ReadFile(file)

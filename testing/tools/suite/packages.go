@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -27,8 +26,8 @@ type packages struct {
 	raced []string
 	// plain run without it, which takes a fifth of the time.
 	plain []string
-	// interrupted are those of both that have tests of [interrupted], which run apart.
-	interrupted []string
+	// long are those with long tests that would be raced, and longTests the names of these tests.
+	long, longTests []string
 	// harness run without it, since it does not see the separate programs that they test,
 	// and slows them down several times.
 	harness []string
@@ -64,30 +63,23 @@ func listPackages(ctx context.Context, root string, out io.Writer) (p packages, 
 			p.harness = append(p.harness, "./"+pkg)
 			continue
 		}
-		sharesMemory, interrupts, err := look(filepath.Join(root, filepath.FromSlash(pkg)))
+		sharesMemory, long, err := look(filepath.Join(root, filepath.FromSlash(pkg)))
 		if err != nil {
 			return p, err
 		}
-		if sharesMemory {
-			p.raced = append(p.raced, "./"+pkg)
-		} else {
+		if !sharesMemory {
 			p.plain = append(p.plain, "./"+pkg)
+			continue
 		}
-		if interrupts {
-			p.interrupted = append(p.interrupted, "./"+pkg)
+		p.raced = append(p.raced, "./"+pkg)
+		if len(long) > 0 {
+			p.long, p.longTests = append(p.long, "./"+pkg), append(p.longTests, long...)
 		}
 	}
 	return p, nil
 }
 
-// interrupted matches the tests that interrupt or fail what they test at every call that has an effect,
-// or at every write to the store, and the one of the large fleet. They run once, without the race
-// detector: under it they take many times as long, and look for something else.
-const interrupted = "AtAny(Call|Write)|TestLargeFleet"
-
-var interruptedTest = regexp.MustCompile(interrupted)
-
-// proofPackage has no other tests than such.
+// proofPackage has nothing but the crash proof of the agent, which is long.
 const proofPackage = "testing/suites/faults"
 
 // testsPrograms reports whether a package's tests are about separate programs: those of this
@@ -109,16 +101,18 @@ var synchronizes = []string{"sync", "sync/atomic", "golang.org/x/sync/errgroup",
 // Code that does neither has no data race of its own; what calls it at the same time from several
 // goroutines does one of the two, and is tested under the race detector.
 //
-// It interrupts if it has tests of [interrupted].
-func look(dir string) (sharesMemory, interrupts bool, err error) {
+// long are its tests that call require.Time, such as those that interrupt what they test at every call: they
+// try hundreds of cases one after the other. Under the race detector they would take several times as long,
+// and a race in one case is in most of them.
+func look(dir string) (sharesMemory bool, long []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
-		return false, false, err
+		return false, nil, err
 	}
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return false, false, err
+			return false, nil, err
 		}
 		for _, imported := range parsed.Imports {
 			sharesMemory = sharesMemory || slices.Contains(synchronizes, strings.Trim(imported.Path.Value, `"`))
@@ -128,12 +122,26 @@ func look(dir string) (sharesMemory, interrupts bool, err error) {
 			case *ast.GoStmt:
 				sharesMemory = true
 			case *ast.FuncDecl:
-				interrupts = interrupts || strings.HasSuffix(file, "_test.go") && interruptedTest.MatchString(n.Name.Name)
+				if strings.HasSuffix(file, "_test.go") && strings.HasPrefix(n.Name.Name, "Test") && takesTime(n) {
+					long = append(long, n.Name.Name)
+				}
 			}
 			return true
 		})
 	}
-	return sharesMemory, interrupts, nil
+	return sharesMemory, long, nil
+}
+
+// takesTime reports whether a test calls require.Time.
+func takesTime(test *ast.FuncDecl) (does bool) {
+	ast.Inspect(test, func(n ast.Node) bool {
+		if call, ok := n.(*ast.SelectorExpr); ok {
+			pkg, ok := call.X.(*ast.Ident)
+			does = does || ok && pkg.Name == "require" && call.Sel.Name == "Time"
+		}
+		return true
+	})
+	return does
 }
 
 // uninstrumented are flags that exclude SQLite in Go from the race detector, which would
@@ -142,11 +150,23 @@ func look(dir string) (sharesMemory, interrupts bool, err error) {
 var uninstrumented = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
 
 func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "raced", p.raced, append([]string{"-race", "-skip=" + interrupted}, uninstrumented...)...)
+	return goTest(ctx, root, out, "raced", p.raced, append([]string{"-race", "-skip=" + p.theLong()}, uninstrumented...)...)
 }
 
 func (p packages) testPlain(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "plain", p.plain, "-skip="+interrupted)
+	return goTest(ctx, root, out, "plain", p.plain)
+}
+
+// testLong runs what testRaced leaves out.
+func (p packages) testLong(ctx context.Context, root string, out io.Writer) error {
+	return goTest(ctx, root, out, "long", p.long, "-run="+p.theLong())
+}
+
+// theLong matches the names of the long tests.
+func (p packages) theLong() string { return "^(" + strings.Join(p.longTests, "|") + ")$" }
+
+func (p packages) testProof(ctx context.Context, root string, out io.Writer) error {
+	return goTest(ctx, root, out, "proof", []string{"./" + proofPackage})
 }
 
 // testHarness runs two packages at a time: their tests mostly wait for the programs, nodes and machines

@@ -3,6 +3,7 @@ package suite
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -29,5 +30,26 @@ func TestPackagesThatShareMemoryAreRaced(t *testing.T) {
 				t.Errorf("shares memory: %v, %v; want %v", got, err, test.want)
 			}
 		})
+	}
+}
+
+func TestLongTestsAreThoseThatRequireTime(t *testing.T) {
+	dir := t.TempDir()
+	const file = `package a
+
+func TestShort(t *testing.T) { require.Root(t) }
+
+func TestLong(t *testing.T) {
+	t.Parallel()
+	require.Time(t, "tries all cases")
+}
+
+func helper(t *testing.T) { require.Time(t, "starts a node") }
+`
+	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, long, err := look(dir); err != nil || !slices.Equal(long, []string{"TestLong"}) {
+		t.Errorf("the long tests are %q: %v", long, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 	"github.com/muster-fleet/muster/testing/kit/prooffile"
 	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
@@ -38,7 +39,7 @@ const toolsModfile = "testing/tools/tools.mod"
 // Test runs everything, in two sequences of steps that run at the same time: one uses the
 // CPU, the other mostly waits for the programs and nodes that it starts. Steps that
 // fail fast come first.
-func Test(ctx context.Context, root string, out io.Writer) error {
+func Test(ctx context.Context, root string, out io.Writer) (err error) {
 	began := time.Now()
 	defer useMemory(out)()
 	if err := toolchain.BuildUI(ctx, root, out); err != nil {
@@ -55,13 +56,19 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 	if err := os.Setenv(toolchain.BuiltPrograms, programs); err != nil {
 		return err
 	}
+	stop, err := shareElasticsearch(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	err = runParallel(ctx, root, out, []step{
 		{"lint", "lint the code", Lint},
 		{"ui", "check the web UI's types and run its tests", testUI},
 		{"vet", "compile and vet the packages for Windows and macOS", vetOtherSystems},
 		{"raced", fmt.Sprintf("test the %d packages that share memory, under the race detector", len(pkgs.raced)), pkgs.testRaced},
 		{"plain", fmt.Sprintf("test the %d other packages", len(pkgs.plain)), pkgs.testPlain},
-		{"proof", fmt.Sprintf("interrupt what %d packages do at every call, and simulate the large fleet", len(pkgs.interrupted)+1), pkgs.testInterrupted},
+		{"long", fmt.Sprintf("run %d long tests of theirs without it, such as interruptions at every call", len(pkgs.longTests)), pkgs.testLong},
+		{"proof", "interrupt agent and watcher at every call of an upgrade", pkgs.testProof},
 	}, []step{
 		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
 		{"clients", "run Elastic's own client of Kibana's Fleet API", testClients},
@@ -73,6 +80,17 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "All tests passed in %s.\n", time.Since(began).Round(time.Second))
 	return nil
+}
+
+// shareElasticsearch starts a node for the tests that only need one: each package would start its own, which
+// takes a core for half a minute. Without Java or the jars it starts none, and those tests say what they need.
+func shareElasticsearch(ctx context.Context, out io.Writer) (stop func() error, err error) {
+	node, err := esnode.New(ctx, esnode.Options{})
+	if err != nil {
+		fmt.Fprintf(out, "There is no Elasticsearch for tests to share: %v\n", err)
+		return func() error { return nil }, nil
+	}
+	return node.Close, os.Setenv(esnode.SharedVariable, node.URLs()[0])
 }
 
 func testUI(ctx context.Context, root string, out io.Writer) error {
@@ -127,12 +145,6 @@ func testGitops(ctx context.Context, root string, out io.Writer) error {
 	}
 	// Not from the cache, which does not notice that the server has changed.
 	return toolchain.RunGroup(ctx, out, dir, nil, "go", "test", "-count=1", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
-}
-
-// testInterrupted runs the tests of [interrupted], which would take hours under the race detector.
-func (p packages) testInterrupted(ctx context.Context, root string, out io.Writer) error {
-	args := append([]string{"go", "test", "-vet=off", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout, "-run=" + interrupted, "./" + proofPackage}, p.interrupted...)
-	return toolchain.RunGroup(ctx, out, root, nil, args...)
 }
 
 // Lint checks the formatting and runs the linters, those of .golangci.yml and of ui/biome.jsonc.
@@ -229,7 +241,7 @@ func loadTest(ctx context.Context, root string, out io.Writer, args ...string) e
 // Proof runs the whole crash proofs, prints their progress, and writes their tables beside
 // their tests.
 func Proof(ctx context.Context, root string, out io.Writer) error {
-	if err := prove(ctx, root, out, "agent/component", "-test.v", "-test.run="+interrupted); err != nil {
+	if err := prove(ctx, root, out, "agent/component", "-test.v", "-test.run=AtAnyCall"); err != nil {
 		return err
 	}
 	return prove(ctx, root, out, proofPackage)

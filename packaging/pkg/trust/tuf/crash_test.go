@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf"
 	"github.com/muster-fleet/muster/packaging/pkg/trust/tuf/tuftest"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // faultDisk counts the calls that change the disk. From call number crash on
@@ -105,6 +106,7 @@ func (f faultFile) Sync() error {
 // of each other role. At each call to the disk the process is killed, or the call
 // fails and the process lives.
 func TestRefreshRecoversFromACrashAtAnyDiskCall(t *testing.T) {
+	require.Time(t, "interrupts it at every call")
 	repo := tuftest.New(t)
 	before := newHost(t, repo)
 	before.mustInstall(repo.Release("1.0.0", "x"))
@@ -150,6 +152,7 @@ func TestRefreshRecoversFromACrashAtAnyDiskCall(t *testing.T) {
 // A host whose pin is replaced trusts either publisher at any moment, and no file of
 // the first under the second.
 func TestPinLeavesOneRootAfterACrashAtAnyDiskCall(t *testing.T) {
+	require.Time(t, "interrupts it at every call")
 	first, second := tuftest.New(t), tuftest.New(t)
 	before := newHost(t, first)
 	first.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })

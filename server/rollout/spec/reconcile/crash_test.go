@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/rollout/fleettest"
 	"github.com/muster-fleet/muster/server/rollout/spec"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // story changes the spec while a rollout is under way, pauses, and lets an agent join. Its steps are
@@ -76,6 +77,7 @@ func liveAndDie(t *testing.T, at int, after bool) (end string, writes int) {
 
 func TestLoopKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	t.Parallel()
+	require.Time(t, "kills the loop at every write")
 	want, writes := liveAndDie(t, 0, false)
 	if writes < 20 {
 		t.Fatalf("only %d writes", writes)
