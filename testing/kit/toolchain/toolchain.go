@@ -243,7 +243,7 @@ const ReleaseTag = "release"
 // NightlyRun is the environment variable that `go tool mage nightly` sets to "true".
 const NightlyRun = "MUSTER_TEST_NIGHTLY"
 
-// Nightly reports whether tables of real programs, of which the daily tests take a part, run whole.
+// Nightly reports whether tables and simulations, of which the daily tests take a part, run whole.
 func Nightly() bool { return os.Getenv(NightlyRun) == "true" }
 
 // BuiltPrograms is the environment variable with the folder of programs that are built already: the

@@ -20,6 +20,8 @@ import (
 	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
+	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
 
 // errKilled is the error of every write of a coordinator that was killed.
@@ -271,9 +273,10 @@ func (run *lockstepRun) quiet() bool {
 
 // TestLockstepOfManyHostsNeverRunsMixedVersions is checked after each step of each host.
 func TestLockstepOfManyHostsNeverRunsMixedVersions(t *testing.T) {
-	seeds := 8
-	if testing.Short() {
-		seeds = 2 // one of which goes on, and one back
+	require.Time(t, "simulates two hundred hosts")
+	seeds := 2 // one of which goes on, and one back
+	if toolchain.Nightly() {
+		seeds = 20
 	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -357,6 +360,7 @@ func (run *lockstepRun) judgeAway(r fleet.Rollout, t fleet.Target) {
 
 // A rollout in which one barrier is missing must not pass.
 func TestLockstepWithoutABarrierIsCaught(t *testing.T) {
+	require.Time(t, "simulates two hundred hosts")
 	for _, c := range []struct {
 		name string
 		// from is what an order lets hosts do, and to what it lets them do instead.
