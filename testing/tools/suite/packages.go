@@ -37,7 +37,7 @@ const module = "github.com/muster-fleet/muster/"
 
 // longFirst are the packages whose tests take minutes. Go starts packages in the given
 // order, and a long one that starts last would run alone.
-var longFirst = []string{"testing/suites/e2e", "testing/suites/cluster", "testing/kit/docker", "testing/suites/console", "server/store/elastic", "server/store/sqlite", "server/cli"}
+var longFirst = []string{"testing/suites/e2e", "testing/suites/cluster", "testing/kit/docker", "testing/suites/console", "server/store/elastic", "server/store/sqlite", "server/cli", "server/api/admin", "agent/component", "server/rollout/reconcile"}
 
 func listPackages(ctx context.Context, root string, out io.Writer) (p packages, err error) {
 	c := exec.CommandContext(ctx, "go", "list", "-tags="+toolchain.Tags, "./...")
