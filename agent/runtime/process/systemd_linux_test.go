@@ -19,7 +19,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/testing/kit/nspawn"
-	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 const (
@@ -80,46 +79,26 @@ type service struct {
 }
 
 func TestServiceOfTheAgentKeepsItsComponents(t *testing.T) {
-	require.Root(t)
-	for _, program := range []string{"debootstrap", "systemd-nspawn", "nsenter", "mkfs.ext4"} {
-		require.Program(t, program)
-	}
-	_, err := nspawn.Prepare(t.Context())
-	require.Made(t, err, "let this machine reach its own package source")
-	machine, err := nspawn.New(t.Context(), t.TempDir(), "web-01")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := machine.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := machine.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s := &service{t: t, Machine: machine}
+	s := &service{t: t, Machine: nspawn.Start(t, nspawn.Options{Name: "web-01"})}
 	s.install()
-	s.run("systemctl", "enable", "--now", "muster-agent")
+	s.Must("systemctl", "enable", "--now", "muster-agent")
 	first := s.waitRunning()
 	s.isInItsOwnGroup(first)
-	if log := s.run("journalctl", "--no-pager", "-u", "muster-agent"); !strings.Contains(log, "data-dir /srv is read-only for the agent") {
+	if log := s.Must("journalctl", "--no-pager", "-u", "muster-agent"); !strings.Contains(log, "data-dir /srv is read-only for the agent") {
 		t.Errorf("the agent says of a component that writes to /srv\n%s", log)
 	}
 
-	s.run("systemctl", "restart", "muster-agent")
-	s.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "muster-agent")
+	s.Must("systemctl", "restart", "muster-agent")
+	s.Must("systemctl", "kill", "--signal=KILL", "--kill-who=main", "muster-agent")
 	s.waitActive()
 	if again := s.waitRunning(); again != first {
 		t.Errorf("process %d runs, and process %d before the agent was restarted and killed", again, first)
 	}
 
-	if err := machine.PowerCut(); err != nil {
+	if err := s.PowerCut(); err != nil {
 		t.Fatal(err)
 	}
-	if err := machine.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.On()
 	s.waitRunning()
 
 	// Not even a child is left that has its own session and no environment.
@@ -129,23 +108,13 @@ func TestServiceOfTheAgentKeepsItsComponents(t *testing.T) {
 		}
 		return nil
 	})
-	s.run("systemctl", "kill", "--signal=USR1", "--kill-who=main", "muster-agent")
+	s.Must("systemctl", "kill", "--signal=USR1", "--kill-who=main", "muster-agent")
 	eventually(t, func() error {
 		if n := s.processes(); n > 0 {
 			return fmt.Errorf("%d processes of the component run after its stop", n)
 		}
 		return nil
 	})
-}
-
-func (s *service) run(args ...string) string {
-	s.t.Helper()
-	out, err := s.Run(s.t.Context(), args...)
-	if err != nil {
-		log, _ := s.Run(s.t.Context(), "journalctl", "--no-pager", "-u", "muster-agent")
-		s.t.Fatalf("%v\n%s", err, log)
-	}
-	return strings.TrimSpace(out)
 }
 
 // install writes the agent's unit, the test's program as the agent, and a component.
@@ -169,7 +138,7 @@ func (s *service) install() {
 		filepath.Join(serviceTop, releaseFile):         release,
 		"/etc/systemd/system/muster-agent.service":     []byte(services.AgentSystemd(layout.Roots{Top: serviceTop})),
 	} {
-		s.run("mkdir", "-p", filepath.Dir(name))
+		s.Must("mkdir", "-p", filepath.Dir(name))
 		if err := disk.WriteFile(disk.OS{}, "test", s.Path(name), content, 0o755); err != nil {
 			s.t.Fatal(err)
 		}
@@ -177,8 +146,8 @@ func (s *service) install() {
 	if err := disk.Point(disk.OS{}, "test", "data/web-1.0.0-3f2a9c", s.Path(s.release.Current())); err != nil {
 		s.t.Fatal(err)
 	}
-	s.run("sync")
-	s.run("systemctl", "daemon-reload")
+	s.Must("sync")
+	s.Must("systemctl", "daemon-reload")
 }
 
 // waitRunning waits for the component and returns its process id in the machine.
@@ -213,11 +182,11 @@ func (s *service) waitActive() {
 
 func (s *service) isInItsOwnGroup(pid int) {
 	s.t.Helper()
-	groups := s.run("cat", fmt.Sprintf("/proc/%d/cgroup", pid))
+	groups := s.Must("cat", fmt.Sprintf("/proc/%d/cgroup", pid))
 	if !strings.Contains(groups, "/muster-agent.service/muster-web-") {
 		s.t.Errorf("the component is in the control groups\n%s", groups)
 	}
-	changes := s.run("nsenter", "--target", s.run("systemctl", "show", "--property=MainPID", "--value", "muster-agent"), "--mount", "sh", "-c",
+	changes := s.Must("nsenter", "--target", s.Property("muster-agent", "MainPID"), "--mount", "sh", "-c",
 		`for g in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do mkdir $g/probe $g/system.slice/probe 2>/dev/null && echo $g; done; true`)
 	if changes != "" {
 		s.t.Errorf("the agent can create control groups beside its own in %s", changes)
@@ -227,7 +196,7 @@ func (s *service) isInItsOwnGroup(pid int) {
 // processes counts those that run the component's program.
 func (s *service) processes() int {
 	s.t.Helper()
-	n, err := strconv.Atoi(s.run("sh", "-c", `readlink /proc/[0-9]*/exe 2>/dev/null | grep -c "^$0" || true`, s.release.Home))
+	n, err := strconv.Atoi(s.Must("sh", "-c", `readlink /proc/[0-9]*/exe 2>/dev/null | grep -c "^$0" || true`, s.release.Home))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
 )
 
 // policy keeps packages from starting services, as an administrator may want it.
@@ -15,7 +17,7 @@ const policy = `printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d && chmod 
 // serverInDebian installs the first release of the server, with ports of this test.
 func serverInDebian(t *testing.T, name string) *machine {
 	t.Helper()
-	m := boot(t, name)
+	m := boot(t, nspawn.Options{Name: name})
 	m.run(policy)
 	m.run("apt-get install --yes " + m.deb("muster", first))
 	m.is("systemctl is-enabled muster", "enabled")
@@ -172,7 +174,7 @@ func TestFolderOfThePointerIsClosedByAnUpgrade(t *testing.T) {
 
 // A port that is taken does not fail the installation, which says what to change.
 func TestServerIsInstalledWhileItsPortIsTaken(t *testing.T) {
-	m := boot(t, "port")
+	m := boot(t, nspawn.Options{Name: "port"})
 	// If somebody else has it, it is taken as well.
 	if l, err := net.Listen("tcp", ":8221"); err == nil {
 		defer l.Close()
@@ -191,7 +193,7 @@ func TestServerIsInstalledWhileItsPortIsTaken(t *testing.T) {
 // In a chroot or a container without systemd the packages are installed, and say how to start
 // what they brought. A package of another architecture is refused.
 func TestWithoutSystemd(t *testing.T) {
-	m := boot(t, "chroot")
+	m := boot(t, nspawn.Options{Name: "chroot"})
 	// A view of the same system in which systemd does not run.
 	in := "unshare --mount --pid --fork sh -c 'mount -t tmpfs none /run && mount -t proc proc /proc && "
 	out := m.run(in + "apt-get install --yes " + m.deb("muster", first) + " " + m.deb("muster-agent", first) + "'")

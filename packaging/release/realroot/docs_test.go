@@ -25,7 +25,7 @@ const blockLimit = 4 * time.Minute
 // A person who follows the documentation, page by page, on a new machine. A shell keeps what the
 // pages set.
 func TestDocumentedCommandsWorkAsWritten(t *testing.T) {
-	m := boot(t, "docs", func(vm *nspawn.Machine) { vm.OwnNetwork = true })
+	m := boot(t, nspawn.Options{Name: "docs", OwnNetwork: true})
 	m.run(`printf '127.0.0.1 localhost\n127.0.1.1 docs\n' > /etc/hosts`) // as Debian's installer does
 	m.run("mkdir /srv/releases && cd /srv/releases && cp " + filepath.Join(folder, "*", "muster_*_"+runtime.GOARCH+".deb") + " " + filepath.Join(folder, "*", "muster-agent-*-linux-"+runtime.GOARCH+".tar.gz") + " .")
 	pages := filepath.Join("..", "..", "..", "ui", "docs")

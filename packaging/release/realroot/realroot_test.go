@@ -3,7 +3,6 @@
 package realroot
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -63,18 +62,11 @@ type machine struct {
 	agentsPort, adminPort int
 }
 
-func boot(t *testing.T, name string, change ...func(*nspawn.Machine)) *machine {
+func boot(t *testing.T, o nspawn.Options) *machine {
 	t.Helper()
-	nspawn.Require(t)
+	nspawn.Require(t, o.Init)
 	if err := releases(); err != nil {
 		t.Fatal(err)
-	}
-	vm, err := nspawn.New(t.Context(), t.TempDir(), name, folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range change {
-		c(vm)
 	}
 	// The server's ports must be in its file before it starts.
 	agents, err := port.Free()
@@ -85,22 +77,8 @@ func boot(t *testing.T, name string, change ...func(*nspawn.Machine)) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{vm, t, agents, admin}
-	t.Cleanup(func() {
-		if t.Failed() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own has ended
-			defer cancel()
-			journal, _ := m.Run(ctx, "journalctl", "--no-pager", "--lines=120", "--unit=muster*")
-			t.Logf("journal:\n%s", journal)
-		}
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := m.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return m
+	o.Share = []string{folder}
+	return &machine{nspawn.Start(t, o), t, agents, admin}
 }
 
 // run runs a command in a shell of the machine. It returns all that it prints.

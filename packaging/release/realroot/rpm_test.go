@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
 	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
@@ -41,7 +42,7 @@ func rpmFile(name, version string) string {
 
 func TestServerAndAgentAreInstalledUpgradedAndErasedByRPM(t *testing.T) {
 	require.Program(t, "rpm")
-	m := boot(t, "rpm")
+	m := boot(t, nspawn.Options{Name: "rpm"})
 	if out := m.mustRPM("--install", rpmFile("muster", first)); !strings.Contains(out, "start the server with: sudo systemctl enable --now muster") {
 		t.Error("installing does not say how to start the server")
 	}

@@ -54,9 +54,9 @@ func Shared(t testing.TB) *Engine {
 	return e
 }
 
-// With runs the tests of a package and ends the engine that they share. It returns the
-// exit status for os.Exit.
-func With(m *testing.M) int {
+// With runs the tests of a package, the *testing.M of its TestMain, and ends the engine that
+// they share. It returns the exit status for os.Exit.
+func With(m interface{ Run() int }) int {
 	theShared.willClose = true
 	status := m.Run()
 	if theShared.engine != nil {

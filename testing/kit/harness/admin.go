@@ -5,14 +5,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 )
 
@@ -107,6 +110,35 @@ func (s *Server) Wait(ctx context.Context, id, what string, ok func(adminapi.Age
 				"upgrade_details": last.UpgradeDetails, "upgrade_started_at": last.UpgradeStartedAt, "upgraded_at": last.UpgradedAt,
 			})
 			return last, fmt.Errorf("timed out waiting until %s: the last state was %s (%w)", what, state, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// Online waits until hosts are online with a version, or with any if it is empty, and learns their
+// ids. If ctx ends before that, the error names those that are missing.
+func (s *Server) Online(ctx context.Context, version string, hosts ...*Host) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		agents, err := s.Agents(ctx)
+		var missing []string
+		for _, h := range hosts {
+			i := slices.IndexFunc(agents, func(a adminapi.Agent) bool {
+				return Hostname(a) == h.Name && a.Status == fleet.StatusOnline && (version == "" || a.Agent.Version == version)
+			})
+			if i < 0 {
+				missing = append(missing, h.Name)
+				continue
+			}
+			h.ID = agents[i].Id
+		}
+		if err == nil && len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("timed out waiting until %s are online, of %d agents: %w", strings.Join(missing, ", "), len(agents), errors.Join(err, ctx.Err()))
 		case <-tick.C:
 		}
 	}

@@ -1,11 +1,13 @@
 // Package harness runs a small fleet of real programs on this machine: one or more servers,
 // agents installed in folders of their own, and a publisher that builds and signs packages.
 // The demo, the end-to-end tests and the load test use it. It starts the programs as users
-// do, and observes them through their public interfaces.
+// do, and observes them through their public interfaces. A [World] is such a fleet for a
+// test, or with [SharedWorld] for all tests of a package.
 package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -472,9 +474,6 @@ upgrade:
 
 // Install installs an agent from a package and enrols it.
 func (f *Fleet) Install(ctx context.Context, s *Server, p *Publisher, archive, name string, o HostOptions) (*Host, error) {
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
 	h := &Host{fleet: f, Name: name, Top: filepath.Join(f.Dir, name)}
 	if _, err := f.InstallCommand(ctx, h.Top, append(o.enrollment(s, p), "--package", archive)...); err != nil {
 		return nil, err
@@ -484,9 +483,6 @@ func (f *Fleet) Install(ctx context.Context, s *Server, p *Publisher, archive, n
 
 // Clone copies a host whose agent does not run, with its identity, as a copy of its machine would.
 func (f *Fleet) Clone(ctx context.Context, h *Host, name string, o HostOptions) (*Host, error) {
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
 	clone := &Host{fleet: f, Name: name, Top: filepath.Join(f.Dir, name)}
 	if out, err := exec.CommandContext(ctx, "cp", "-a", h.Top, clone.Top).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("copy %s: %w: %s", h.Top, err, out)
@@ -503,9 +499,6 @@ func (h *Host) Enrol(ctx context.Context, s *Server, p *Publisher, o HostOptions
 // InstallSystem installs the agent whose version is below the prefix of a system into the
 // system's folders, and enrols it.
 func (f *Fleet) InstallSystem(ctx context.Context, s *Server, p *Publisher, system layout.System, version, name string, o HostOptions) (*Host, error) {
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
 	h := &Host{fleet: f, Name: name, Top: system.Roots().Top, Prefix: system.Prefix}
 	program := filepath.Join(system.Version(version), layout.AgentLink)
 	args := []string{program, "install", "--prefix", system.Prefix, "--sysconfdir", system.SysConfDir, "--localstatedir", system.LocalStateDir, "--unsafe-top", "--no-service"}
@@ -548,7 +541,7 @@ func (o HostOptions) enrollment(s *Server, p *Publisher) []string {
 
 // configure writes the host's settings.
 func (h *Host) configure(o HostOptions) error {
-	config := fmt.Appendf(nil, hostConfig, h.Name, o.Grace, o.DownloadRate)
+	config := fmt.Appendf(nil, hostConfig, h.Name, cmp.Or(o.Grace, DefaultGrace), o.DownloadRate)
 	if o.Defaults {
 		config = fmt.Appendf(nil, "host: {name: %s}\n", h.Name)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +25,41 @@ const (
 	diskSize = "1G"
 )
 
-// packages are installed in addition to Debian's smallest system: systemd needs dbus, and people
-// who follow the documentation have curl and sudo.
-const packages = "systemd,dbus,ca-certificates,curl,sudo"
+// Init is the init system of a machine.
+type Init int
+
+// The init systems.
+const (
+	Systemd Init = iota
+	OpenRC
+	SystemV
+)
+
+// kind is how machines with an init system are made.
+type kind struct {
+	// name begins the name of the image, after that of the release.
+	name string
+	// include are the packages that debootstrap installs in addition to Debian's smallest system.
+	// It cannot choose among packages that exclude each other; apt can, for those of install.
+	include string
+	install []string
+	// isUp is a command that succeeds when everything has been started.
+	isUp string
+}
+
+func (i Init) kind() kind {
+	// Nothing reports the end of a boot; the consoles are started last.
+	const hasConsoles = `[ "$(cat /proc/1/comm)" = init ] && ls -l /proc/[0-9]*/exe | grep -q getty`
+	switch i {
+	case OpenRC:
+		return kind{name: "-openrc", install: []string{"openrc", "sysvinit-core"}, isUp: hasConsoles}
+	case SystemV:
+		return kind{name: "-sysv", install: []string{"sysv-rc", "sysvinit-core", "insserv"}, isUp: hasConsoles}
+	}
+	// systemd needs dbus, and people who follow the documentation have curl and sudo. systemctl
+	// exits with an error for every state except running.
+	return kind{include: "systemd,dbus,ca-certificates,curl,sudo", isUp: `state=$(systemctl is-system-running); echo $state; [ "$state" = running -o "$state" = degraded ]`}
+}
 
 // ballast is removed from the image to keep it small, since each machine copies it.
 var ballast = []string{
@@ -41,10 +74,10 @@ var notInTests = []string{
 	"systemd-tmpfiles-clean.timer", "getty.target", "console-getty.service",
 }
 
-// Prepare returns the image of which each machine gets a copy. It is in the user's cache
+// Prepare returns the image of which each machine with an init system gets a copy. It is in the user's cache
 // folder. If it does not exist, Prepare builds it with debootstrap from the package source
 // of this machine.
-func Prepare(ctx context.Context) (string, error) {
+func Prepare(ctx context.Context, i Init) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("a folder for the image of test machines: %w", err)
@@ -57,7 +90,7 @@ func Prepare(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	image := filepath.Join(dir, release.codename+"-"+imageVersion+".ext4")
+	image := filepath.Join(dir, release.codename+i.kind().name+"-"+imageVersion+".ext4")
 	if _, err := os.Stat(image); err == nil {
 		return image, nil
 	}
@@ -71,20 +104,20 @@ func Prepare(ctx context.Context) (string, error) {
 	if _, err := os.Stat(image); err == nil {
 		return image, nil
 	}
-	if err := build(ctx, release, dir, image); err != nil {
+	if err := build(ctx, release, i.kind(), dir, image); err != nil {
 		return "", fmt.Errorf("make the image of test machines: %w", err)
 	}
 	return image, nil
 }
 
-func build(ctx context.Context, r release, dir, image string) (err error) {
+func build(ctx context.Context, r release, k kind, dir, image string) (err error) {
 	tmp, err := os.MkdirTemp(dir, "build-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	root, unfinished := filepath.Join(tmp, "root"), filepath.Join(tmp, "image")
-	if err := r.bootstrap(ctx, root, "--include="+packages); err != nil {
+	if err := r.bootstrap(ctx, root, k); err != nil {
 		return err
 	}
 	for _, b := range ballast {
@@ -92,8 +125,12 @@ func build(ctx context.Context, r release, dir, image string) (err error) {
 			return err
 		}
 	}
+	units := filepath.Join(root, "etc/systemd/system")
+	if err := os.MkdirAll(units, 0o755); err != nil {
+		return err
+	}
 	for _, unit := range notInTests {
-		if err := os.Symlink(os.DevNull, filepath.Join(root, "etc/systemd/system", unit)); err != nil {
+		if err := os.Symlink(os.DevNull, filepath.Join(units, unit)); err != nil {
 			return err
 		}
 	}
@@ -108,17 +145,12 @@ func build(ctx context.Context, r release, dir, image string) (err error) {
 	return os.Rename(unfinished, image)
 }
 
-// Bootstrap makes Debian's smallest system in a folder, from the package source of this machine.
-func Bootstrap(ctx context.Context, root string) error {
-	r, err := thisRelease()
-	if err != nil {
-		return err
+// bootstrap makes Debian's smallest system in a folder, and adds what a kind needs.
+func (r release) bootstrap(ctx context.Context, root string, k kind) error {
+	args := []string{"debootstrap", "--variant=minbase"}
+	if k.include != "" {
+		args = append(args, "--include="+k.include)
 	}
-	return r.bootstrap(ctx, root)
-}
-
-func (r release) bootstrap(ctx context.Context, root string, flags ...string) error {
-	args := append([]string{"debootstrap", "--variant=minbase"}, flags...)
 	if r.keyring != "" {
 		args = append(args, "--keyring="+r.keyring)
 	}
@@ -126,7 +158,15 @@ func (r release) bootstrap(ctx context.Context, root string, flags ...string) er
 		log, _ := os.ReadFile(filepath.Join(root, "debootstrap", "debootstrap.log"))
 		return fmt.Errorf("%w (can %s be reached from here?): %s", err, r.mirror, lastLines(string(log)))
 	}
-	return nil
+	if len(k.install) == 0 {
+		return nil
+	}
+	apt := []string{"chroot", root, "env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get"}
+	if _, err := run(ctx, append(apt, "update")...); err != nil {
+		return err
+	}
+	_, err := run(ctx, slices.Concat(apt, []string{"install", "-y", "--no-install-recommends"}, k.install)...)
+	return err
 }
 
 func lastLines(text string) string {

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 const (
@@ -20,17 +19,6 @@ const (
 	// TestProgram is the path of the test program in the machine.
 	TestProgram = "/usr/local/bin/muster.test"
 )
-
-// Require requires what machines need.
-func Require(t testing.TB) {
-	t.Helper()
-	require.Root(t)
-	for _, program := range []string{"debootstrap", "systemd-nspawn", "nsenter", "mkfs.ext4"} {
-		require.Program(t, program)
-	}
-	_, err := Prepare(t.Context())
-	require.Made(t, err, "let this machine reach its own package source")
-}
 
 // Inside runs tests of a package in a machine, where they use the real systemd: a test
 // outside starts the same test program inside for the same test. The tests share the machine
@@ -45,7 +33,7 @@ type Inside struct {
 // Machine returns the machine. The first call boots it.
 func (i *Inside) Machine(t testing.TB) *Machine {
 	t.Helper()
-	Require(t)
+	Require(t, Systemd)
 	i.once.Do(func() { i.err = i.boot() })
 	if i.err != nil {
 		t.Fatal(i.err)
@@ -58,7 +46,7 @@ func (i *Inside) boot() (err error) {
 		return err
 	}
 	ctx := context.Background() // the machine outlives the first test
-	if i.machine, err = New(ctx, i.dir, "inside"); err != nil {
+	if i.machine, err = New(ctx, i.dir, Options{Name: "inside"}); err != nil {
 		return err
 	}
 	if err := i.machine.Boot(ctx); err != nil {

@@ -1,8 +1,9 @@
 //go:build linux
 
-// Package nspawn runs machines with a real systemd for tests. Each is a systemd-nspawn
-// container on its own disk, an ext4 image, and its power can be cut. End-to-end tests
-// install the agent in one as a service. It needs root, debootstrap and systemd-nspawn.
+// Package nspawn runs machines for tests, with a real systemd or another init system. Each is
+// a systemd-nspawn container on its own disk, an ext4 image, and its power can be cut. [Start]
+// gives a test its own machine, and [Inside] runs the tests of a package in one that they
+// share. It needs root, debootstrap and systemd-nspawn.
 //
 // A machine shares the network of its host, including loopback, unless it has its own. Its disk is mounted only in
 // its own mount namespace, so the mounts that a killed test leaves end with the last
@@ -21,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,14 +55,23 @@ mount -o ` + mountOptions + ` "$DISK" "$ROOT"
 exec "$@"
 `
 
+// Options describe a machine. Without Init it runs systemd.
+type Options struct {
+	Name string // its host name
+	Init Init
+	// Share are folders of its host that can be read inside under the same paths.
+	Share []string
+	// OwnNetwork gives it a network of its own, with nothing but loopback.
+	OwnNetwork bool
+	// Logs are the files inside that a failed test shows.
+	Logs []string
+}
+
 // Machine is a machine that is on or off.
 type Machine struct {
-	Name string // its host name
-	// OwnNetwork gives it a network of its own, with nothing but loopback. Set it before Boot.
-	OwnNetwork bool
-
+	Options
+	t      testing.TB // nil unless it is a test's own
 	dir    string
-	share  []string
 	groups []string
 
 	cmd     *exec.Cmd // nil while it is off
@@ -70,13 +81,13 @@ type Machine struct {
 }
 
 // New returns a machine that is off. Its disk is in dir, which the caller removes after
-// Close. Folders in share can be read inside under the same paths.
-func New(ctx context.Context, dir, name string, share ...string) (*Machine, error) {
-	base, err := Prepare(ctx)
+// Close.
+func New(ctx context.Context, dir string, o Options) (*Machine, error) {
+	base, err := Prepare(ctx, o.Init)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{Name: name, dir: dir, share: share}
+	m := &Machine{Options: o, dir: dir}
 	if err := os.MkdirAll(m.root(), 0o755); err != nil {
 		return nil, err
 	}
@@ -90,7 +101,7 @@ func New(ctx context.Context, dir, name string, share ...string) (*Machine, erro
 func (m *Machine) disk() string { return filepath.Join(m.dir, "disk.ext4") }
 func (m *Machine) root() string { return filepath.Join(m.dir, "root") }
 
-// Boot switches the machine on, and returns when systemd reports that it is up.
+// Boot switches the machine on, and returns when its init system has started everything.
 func (m *Machine) Boot(ctx context.Context) error {
 	if m.cmd != nil {
 		return fmt.Errorf("machine %s is on", m.Name)
@@ -116,19 +127,18 @@ func (m *Machine) Boot(ctx context.Context) error {
 	}
 }
 
-// isUp returns nil when systemd has started all that it will.
+// isUp returns nil when the init system has started all that it will.
 func (m *Machine) isUp(ctx context.Context) error {
 	if m.pid1 == 0 {
 		if m.pid1 = firstProcess(m.cmd.Process.Pid); m.pid1 == 0 {
 			return errors.New("it has no first process")
 		}
 	}
-	// systemctl exits with an error for every state except running.
-	state, err := m.Run(ctx, "systemctl", "is-system-running")
-	if state = strings.TrimSpace(state); state == "running" || state == "degraded" {
-		return nil
+	out, err := m.Run(ctx, "sh", "-c", m.Init.kind().isUp)
+	if err != nil {
+		return fmt.Errorf("it is %q: %w", strings.TrimSpace(out), err)
 	}
-	return fmt.Errorf("it is %q: %w", state, err)
+	return nil
 }
 
 func (m *Machine) switchOn() (err error) {
@@ -145,7 +155,7 @@ func (m *Machine) switchOn() (err error) {
 	if m.OwnNetwork {
 		args = append(args, "--private-network")
 	}
-	for _, s := range m.share {
+	for _, s := range m.Share {
 		args = append(args, "--bind-ro="+s)
 	}
 	c := exec.Command("sh", args...)
@@ -193,12 +203,16 @@ func firstProcess(nspawn int) int {
 	return 0
 }
 
-// Run runs a program in the machine and returns its standard output.
+// Run runs a program in the machine, with the environment of no user, and returns its
+// standard output.
 func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	if m.pid1 == 0 {
 		return "", fmt.Errorf("machine %s is off", m.Name)
 	}
-	enter := []string{"nsenter", "--target", strconv.Itoa(m.pid1), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"}
+	enter := []string{
+		"nsenter", "--target", strconv.Itoa(m.pid1), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--",
+		"env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
+	}
 	return run(ctx, append(enter, args...)...)
 }
 
@@ -311,8 +325,8 @@ func run(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Stdout, c.Stderr = &stdout, &stderr
-	c.WaitDelay = time.Second
-	if err := c.Run(); err != nil {
+	c.WaitDelay = time.Second // a service that a script has started may hold its output
+	if err := c.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil

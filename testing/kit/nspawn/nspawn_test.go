@@ -13,10 +13,11 @@ import (
 
 func machine(t *testing.T, name string) *Machine {
 	t.Helper()
-	m, err := New(t.Context(), t.TempDir(), name)
+	m, err := New(t.Context(), t.TempDir(), Options{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.t = t
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -53,24 +54,13 @@ func leftOf(t *testing.T, m *Machine) string {
 	return ""
 }
 
-func (m *Machine) must(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := m.Run(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(out)
-}
-
 func TestPowerCutKeepsOnlySyncedData(t *testing.T) {
-	Require(t)
+	Require(t, Systemd)
 	t.Parallel()
 	m := machine(t, "cut")
-	if err := m.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	m.must(t, "systemd-run", "--unit=sleeper", "sleep", "1000")
-	m.must(t, "sh", "-c", `
+	m.On()
+	m.Must("systemd-run", "--unit=sleeper", "sleep", "1000")
+	m.Must("sh", "-c", `
 		echo kept >/srv/synced; sync
 		echo lost >/srv/written
 		mv /srv/synced /srv/renamed`)
@@ -86,45 +76,39 @@ func TestPowerCutKeepsOnlySyncedData(t *testing.T) {
 	if _, err := m.Run(t.Context(), "true"); err == nil {
 		t.Error("a program ran in a machine that is off")
 	}
-	if err := m.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	m.On()
 	// The rename and the second file were only in memory.
-	if got := m.must(t, "sh", "-c", "cd /srv; cat synced; ls renamed written 2>/dev/null || true"); got != "kept" {
+	if got := m.Must("sh", "-c", "cd /srv; cat synced; ls renamed written 2>/dev/null || true"); got != "kept" {
 		t.Errorf("after a power cut: %q, want only what was synced, under its name", got)
 	}
-	if got := m.must(t, "systemctl", "show", "--property=LoadState", "--value", "sleeper"); got != "not-found" {
+	if got := m.Must("systemctl", "show", "--property=LoadState", "--value", "sleeper"); got != "not-found" {
 		t.Errorf("the service of before the cut is %s", got)
 	}
 }
 
 func TestMachinesAreIsolated(t *testing.T) {
-	Require(t)
+	Require(t, Systemd)
 	t.Parallel()
 	a, b := machine(t, "one"), machine(t, "two")
 	for _, m := range []*Machine{a, b} {
-		if err := m.Boot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := m.must(t, "uname", "-n"); got != m.Name {
+		m.On()
+		if got := m.Must("uname", "-n"); got != m.Name {
 			t.Errorf("%s calls itself %s", m.Name, got)
 		}
 	}
-	a.must(t, "systemd-run", "--unit=only-here", "sleep", "1000")
-	a.must(t, "touch", "/srv/only-here")
-	if got := b.must(t, "sh", "-c", "systemd-cgls --no-pager | grep only-here; ls /srv"); got != "" {
+	a.Must("systemd-run", "--unit=only-here", "sleep", "1000")
+	a.Must("touch", "/srv/only-here")
+	if got := b.Must("sh", "-c", "systemd-cgls --no-pager | grep only-here; ls /srv"); got != "" {
 		t.Errorf("the second machine has %q of the first", got)
 	}
 	if err := a.PowerOff(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.must(t, "systemctl", "is-system-running"); got != "running" {
+	if got := b.Must("systemctl", "is-system-running"); got != "running" {
 		t.Errorf("after the first was switched off the second is %s", got)
 	}
-	if err := a.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.must(t, "ls", "/srv"); got != "only-here" {
+	a.On()
+	if got := a.Must("ls", "/srv"); got != "only-here" {
 		t.Errorf("after an orderly shutdown: %q, want the file", got)
 	}
 }
@@ -132,7 +116,7 @@ func TestMachinesAreIsolated(t *testing.T) {
 func TestFailedPrepareLeavesNoImage(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir()) // no debootstrap there
-	if _, err := Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "debootstrap") {
+	if _, err := Prepare(t.Context(), Systemd); err == nil || !strings.Contains(err.Error(), "debootstrap") {
 		t.Errorf("without debootstrap: %v", err)
 	}
 	cache, _ := os.UserCacheDir()
@@ -143,7 +127,7 @@ func TestFailedPrepareLeavesNoImage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	<-ctx.Done()
-	if _, err := Prepare(ctx); err == nil {
+	if _, err := Prepare(ctx, Systemd); err == nil {
 		t.Error("an image was made after its time")
 	}
 }

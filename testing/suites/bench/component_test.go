@@ -158,27 +158,28 @@ const workloads = 10
 // components measures an agent that supervises components as processes.
 func (t *table) components(w *world) {
 	w.Helper()
-	h := w.install("components", w.publish("3.0.0", w.Programs.Agent))
+	w.publish("3.0.0", w.Programs.Agent)
+	h := w.install("components", "3.0.0")
 	program := filepath.Join(w.Dir, "workload")
-	w.check(os.WriteFile(program, []byte("#!/bin/sh\nexec sleep infinity\n"), 0o755))
+	w.Check(os.WriteFile(program, []byte("#!/bin/sh\nexec sleep infinity\n"), 0o755))
 	policy := "components:\n"
 	var names []string
 	for i := range workloads {
 		name := "web-" + strconv.Itoa(i)
-		archive, err := w.publisher.Component(w.Context(), name, "1.0.0", fmt.Sprintf("name: %s\nruntime: process\nsettings: {program: bin/web}\n", name), "bin/web="+program)
-		w.check(err)
-		w.check(w.server.Publish(w.Context(), w.publisher, archive))
+		archive, err := w.Publisher.Component(w.Context(), name, "1.0.0", fmt.Sprintf("name: %s\nruntime: process\nsettings: {program: bin/web}\n", name), "bin/web="+program)
+		w.Check(err)
+		w.Check(w.Server.Publish(w.Context(), w.Publisher, archive))
 		policy += fmt.Sprintf("  - {name: %s, runtime: process, health: {wait_seconds: 1}}\n", name)
 		names = append(names, name)
 	}
 	file := filepath.Join(w.Dir, "components.yaml")
-	w.check(os.WriteFile(file, []byte(policy), 0o600))
-	_, err := w.server.CLI(w.Context(), "policies", "update", "default", "--components", file)
-	w.check(err)
+	w.Check(os.WriteFile(file, []byte(policy), 0o600))
+	_, err := w.Server.CLI(w.Context(), "policies", "update", "default", "--components", file)
+	w.Check(err)
 	healthy := func(status string) func() bool {
 		return func() bool {
-			a, err := w.server.Agent(w.Context(), h.ID)
-			w.check(err)
+			a, err := w.Server.Agent(w.Context(), h.ID)
+			w.Check(err)
 			n := 0
 			for _, c := range a.Components {
 				if c.Name != nil && c.Status == status {
@@ -190,8 +191,8 @@ func (t *table) components(w *world) {
 	}
 	w.until("the components are reported", healthy("STOPPED"))
 	for _, name := range names {
-		_, err := w.server.CLI(w.Context(), "components", "upgrade", name, h.ID, "--version", "1.0.0")
-		w.check(err)
+		_, err := w.Server.CLI(w.Context(), "components", "upgrade", name, h.ID, "--version", "1.0.0")
+		w.Check(err)
 	}
 	w.until("all components run", healthy("HEALTHY"))
 	time.Sleep(settle)

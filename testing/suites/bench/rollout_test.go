@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
+	"github.com/muster-fleet/muster/testing/kit/harness"
 	"github.com/muster-fleet/muster/testing/kit/simagent"
 )
 
@@ -47,22 +48,22 @@ func BenchmarkRollout(b *testing.B) {
 // and returns their credentials.
 func (w *world) seed(n int) []fleet.Credential {
 	w.Helper()
-	w.check(w.server.Stop())
-	s, err := sqlite.Open(w.Context(), filepath.Join(w.server.Data, "muster.db"), sqlite.Options{})
-	w.check(err)
+	w.Check(w.Server.Stop())
+	s, err := sqlite.Open(w.Context(), filepath.Join(w.Server.Data, "muster.db"), sqlite.Options{})
+	w.Check(err)
 	now := time.Now().UTC()
 	creds := make([]fleet.Credential, n)
 	for i := range n {
 		creds[i] = fleet.NewCredential()
 		id := simID(i)
-		w.check(s.Agents().Create(w.Context(), fleet.Agent{
+		w.Check(s.Agents().Create(w.Context(), fleet.Agent{
 			ID: id, Type: "PERMANENT", Active: true, PolicyID: fleet.DefaultPolicyID, AccessKeyID: creds[i].ID, AccessKeyHash: creds[i].Hash(),
 			EnrolledAt: now, Version: "1.0.0", LocalMetadata: simagent.Metadata(id, "1.0.0"), Tags: []string{fmt.Sprint("site=s", i%10)},
 			Last: fleet.LastSeen{At: &now, Status: "online", Message: "Running"},
 		}))
 	}
-	w.check(s.Close())
-	w.check(w.server.Start(w.Context()))
+	w.Check(s.Close())
+	w.Check(w.Server.Start(w.Context()))
 	return creds
 }
 
@@ -71,10 +72,10 @@ func simID(i int) string { return fmt.Sprintf("agent-%06d", i) }
 func (w *world) simAgents(agentURL string, creds []fleet.Credential, ids []int) []*simAgent {
 	w.Helper()
 	u, err := url.Parse(agentURL)
-	w.check(err)
+	w.Check(err)
 	var config *tls.Config
-	config, err = capin.TLSConfig(w.server.Info.CAPin, u.Hostname())
-	w.check(err)
+	config, err = capin.TLSConfig(w.Server.Info.CAPin, u.Hostname())
+	w.Check(err)
 	agents := make([]*simAgent, len(ids))
 	for i, id := range ids {
 		agents[i] = newSimAgent(simID(id), creds[id], agentURL, config)
@@ -87,15 +88,15 @@ func ask[T any](w *world, method, path string, body any) (T, time.Duration) {
 	w.Helper()
 	var out T
 	began := time.Now()
-	resp, err := w.server.Do(w.Context(), method, path, body)
-	w.check(err)
+	resp, err := w.Server.Do(w.Context(), method, path, body)
+	w.Check(err)
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		var e adminapi.Error
 		_ = json.NewDecoder(resp.Body).Decode(&e)
 		w.Fatalf("%s %s: %s: %s", method, path, resp.Status, e.Message)
 	}
-	w.check(json.NewDecoder(resp.Body).Decode(&out))
+	w.Check(json.NewDecoder(resp.Body).Decode(&out))
 	return out, time.Since(began)
 }
 
@@ -121,7 +122,7 @@ func (w *world) state(id string) adminapi.Rollout {
 
 // large previews and starts a rollout of 10,000 agents, of which only the first batch runs.
 func (t *table) large(b *testing.B) {
-	w := newWorld(b)
+	w := &world{harness.NewWorld(b)}
 	w.publish("1.1.0", w.Programs.Agent)
 	creds := w.seed(10_000)
 	var f *simFleet
@@ -133,11 +134,11 @@ func (t *table) large(b *testing.B) {
 		for _, target := range p.Targets {
 			if target.Batch == 0 {
 				i, err := strconv.Atoi(strings.TrimPrefix(target.AgentID, "agent-"))
-				w.check(err)
+				w.Check(err)
 				first = append(first, i)
 			}
 		}
-		f = startFleet(w.Context(), w.simAgents(w.server.Info.AgentURL, creds, first))
+		f = startFleet(w.Context(), w.simAgents(w.Server.Info.AgentURL, creds, first))
 		w.parked(len(first))
 	})
 	defer f.close()
@@ -155,8 +156,8 @@ func (w *world) parked(n int) {
 	w.Helper()
 	deadline := time.Now().Add(waitLimit)
 	for {
-		list, err := w.server.Agents(w.Context())
-		w.check(err)
+		list, err := w.Server.Agents(w.Context())
+		w.Check(err)
 		seen := 0
 		for _, a := range list {
 			if a.LastCheckin != nil && time.Since(*a.LastCheckin) < 20*time.Second && a.LastCheckin.After(a.EnrolledAt.Add(time.Second)) {
@@ -176,26 +177,26 @@ func (w *world) parked(n int) {
 // thousand runs a whole rollout of 1,000 agents in 10 batches and measures the CPU time of
 // the server.
 func (t *table) thousand(b *testing.B) {
-	w := newWorld(b)
+	w := &world{harness.NewWorld(b)}
 	w.publish("1.1.0", w.Programs.Agent)
 	creds := w.seed(1_000)
 	ids := make([]int, len(creds))
 	for i := range ids {
 		ids[i] = i
 	}
-	f := startFleet(w.Context(), w.simAgents(w.server.Info.AgentURL, creds, ids))
+	f := startFleet(w.Context(), w.simAgents(w.Server.Info.AgentURL, creds, ids))
 	defer f.close()
 	w.parked(len(ids))
-	before := cpu(b, w.server.PID())
+	before := cpu(b, w.Server.PID())
 	began := time.Now()
 	r, _, _, _ := w.begin(map[string]any{
 		"name": "one thousand", "version": "1.1.0", "select": map[string]any{"all": true},
 		"strategy": map[string]any{"kind": "rolling", "batch_size": 100}, "health": map[string]any{"wait": "1s"},
 	}, nil)
 	w.waitState(r.ID, "completed")
-	t.add("server CPU, 1,000 targets in 10 batches", cpu(b, w.server.PID())-before)
+	t.add("server CPU, 1,000 targets in 10 batches", cpu(b, w.Server.PID())-before)
 	t.add("whole rollout, 1,000 targets in 10 batches, health wait 1 s", time.Since(began))
-	t.mebibytes("server memory after it", rss(w, []int{w.server.PID()}))
+	t.mebibytes("server memory after it", rss(w, []int{w.Server.PID()}))
 }
 
 // waitState polls rarely, since polling costs the server CPU time.
@@ -217,14 +218,14 @@ func (w *world) waitState(id, state string) {
 // restart kills the server during a rollout and starts it again. testing/suites/cluster tests the
 // takeover by another server.
 func (t *table) restart(b *testing.B) {
-	w := newWorld(b)
+	w := &world{harness.NewWorld(b)}
 	w.publish("1.1.0", w.Programs.Agent)
 	creds := w.seed(200)
 	ids := make([]int, len(creds))
 	for i := range ids {
 		ids[i] = i
 	}
-	f := startFleet(w.Context(), w.simAgents(w.server.Info.AgentURL, creds, ids))
+	f := startFleet(w.Context(), w.simAgents(w.Server.Info.AgentURL, creds, ids))
 	defer f.close()
 	w.parked(len(ids))
 	// A batch takes some seconds, so that one is in flight at the kill.
@@ -234,8 +235,8 @@ func (t *table) restart(b *testing.B) {
 	}, nil)
 	w.until("the first batch is done", func() bool { return f.finished() >= 10 })
 	killed := time.Now()
-	w.check(w.server.Kill())
-	w.check(w.server.Start(w.Context()))
+	w.Check(w.Server.Kill())
+	w.Check(w.Server.Start(w.Context()))
 	w.until("the next offer has come", func() bool { return !f.firstOffer(killed).IsZero() })
 	t.add("server killed and started again → next offer received", f.firstOffer(killed).Sub(killed))
 	w.waitState(r.ID, "completed")
@@ -243,14 +244,14 @@ func (t *table) restart(b *testing.B) {
 
 // staged has 200 agents load a package of 40 MB ahead, and then switches all of them at once.
 func (t *table) staged(b *testing.B) {
-	w := newWorld(b)
+	w := &world{harness.NewWorld(b)}
 	creds := w.seed(200)
 	w.publish("1.1.0", w.Programs.Agent)
 	ids := make([]int, len(creds))
 	for i := range ids {
 		ids[i] = i
 	}
-	agents := w.simAgents(w.server.Info.AgentURL, creds, ids)
+	agents := w.simAgents(w.Server.Info.AgentURL, creds, ids)
 	for _, a := range agents {
 		a.staged = []string{}
 	}

@@ -17,10 +17,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/server/api/adminapi"
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/kit/harness"
-	"github.com/muster-fleet/muster/testing/kit/toolchain"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -38,7 +35,7 @@ const (
 // BenchmarkUpgrade makes all measurements once, whatever b.N is.
 func BenchmarkUpgrade(b *testing.B) {
 	for b.Loop() {
-		w := newWorld(b)
+		w := &world{harness.NewWorld(b)}
 		var t table
 		t.speed(w)
 		t.crashLoop(w)
@@ -50,86 +47,31 @@ func BenchmarkUpgrade(b *testing.B) {
 	}
 }
 
-type world struct {
-	*testing.B
-	*harness.Fleet
-	server    *harness.Server
-	publisher *harness.Publisher
-	hosts     []*harness.Host
-}
-
-func newWorld(b *testing.B) *world {
-	b.Helper()
-	root, err := toolchain.Root()
-	w := &world{B: b}
-	w.check(err)
-	// Not b.TempDir: its path is too long for a control socket.
-	dir, err := os.MkdirTemp("", "mbench-")
-	w.check(err)
-	b.Cleanup(func() { w.check(w.close(dir)) })
-	programs, err := toolchain.ProgramsForTests(b.Context(), root, filepath.Join(dir, "bin"))
-	w.check(err)
-	w.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
-	w.publisher = w.NewPublisher("publisher")
-	w.server, err = w.StartServer(b.Context())
-	w.check(err)
-	return w
-}
-
-func (w *world) close(dir string) error {
-	for _, h := range w.hosts {
-		w.check(h.Stop())
-	}
-	if w.server != nil {
-		w.check(w.server.Stop())
-	}
-	return os.RemoveAll(dir)
-}
-
-func (w *world) check(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
+type world struct{ *harness.World }
 
 // publish publishes a package of a version with packageBytes.
-func (w *world) publish(version, agent string) string {
+func (w *world) publish(version, agent string) {
 	w.Helper()
-	small, err := w.publisher.Package(w.Context(), version, agent)
-	w.check(err)
+	small, err := w.Publisher.Package(w.Context(), version, agent)
+	w.Check(err)
 	fi, err := os.Stat(small)
-	w.check(err)
+	w.Check(err)
 	// Random bytes do not compress.
 	padding := filepath.Join(w.Dir, "padding-"+version)
 	bytes := make([]byte, max(0, packageBytes-fi.Size()))
 	var seed [32]byte
 	copy(seed[:], version)
 	_, _ = rand.NewChaCha8(seed).Read(bytes)
-	w.check(os.WriteFile(padding, bytes, 0o600))
-	archive, err := w.publisher.Package(w.Context(), version, agent, "padding="+padding)
-	w.check(err)
-	w.check(w.server.Publish(w.Context(), w.publisher, archive))
-	return archive
+	w.Check(os.WriteFile(padding, bytes, 0o600))
+	archive, err := w.Publisher.Package(w.Context(), version, agent, "padding="+padding)
+	w.Check(err)
+	w.Add(version, archive)
 }
 
 // install installs and starts a host with default settings.
-func (w *world) install(name, archive string) *harness.Host {
+func (w *world) install(name, version string) *harness.Host {
 	w.Helper()
-	h, err := w.Install(w.Context(), w.server, w.publisher, archive, name, harness.HostOptions{Defaults: true})
-	w.check(err)
-	w.hosts = append(w.hosts, h)
-	w.check(h.Start())
-	w.until(name+" is online", func() bool {
-		agents, err := w.server.Agents(w.Context())
-		w.check(err)
-		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool { return harness.Hostname(a) == name && a.Status == fleet.StatusOnline })
-		if i >= 0 {
-			h.ID = agents[i].Id
-		}
-		return i >= 0
-	})
-	return h
+	return w.AddHosts(version, harness.HostOptions{Defaults: true}, name)[0]
 }
 
 func (w *world) until(what string, ok func() bool) {
@@ -141,27 +83,22 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
-func (w *world) upgrade(h *harness.Host, version string) {
-	w.Helper()
-	_, err := w.server.CLI(w.Context(), "agents", "upgrade", "--version", version, h.ID)
-	w.check(err)
-}
-
 // speed upgrades a host once in each round.
 func (t *table) speed(w *world) {
 	w.Helper()
-	version := func(round int) string { return fmt.Sprintf("1.%d.0", round) }
-	h := w.install("speed", w.publish(version(0), w.Programs.Heartbeat))
+	version := func(round int) string { return fmt.Sprintf("1.%d.0", 1+round) }
+	w.publish(version(0), w.Programs.Heartbeat)
+	h := w.install("speed", version(0))
 	for round := 1; round <= rounds; round++ {
 		next := version(round)
 		w.publish(next, w.Programs.Heartbeat)
 		control := answers(w.Context(), h)
 		from := time.Now()
-		w.upgrade(h, next)
+		w.Upgrade(next, h)
 		var known time.Time
 		w.until(next+" has checked in", func() bool {
-			a, err := w.server.Agent(w.Context(), h.ID)
-			w.check(err)
+			a, err := w.Server.Agent(w.Context(), h.ID)
+			w.Check(err)
 			known = time.Now()
 			return a.Agent.Version == next
 		})
@@ -190,13 +127,13 @@ func (t *table) speed(w *world) {
 // finishWatch removes the marker instead of waiting for the end of the watch.
 func finishWatch(w *world, h *harness.Host) {
 	w.Helper()
-	w.check(h.Stop())
+	w.Check(h.Stop())
 	for _, name := range layout.Copies(layout.MarkerFile) {
 		if err := os.Remove(layout.Path(h.Top, name)); err != nil && !os.IsNotExist(err) {
 			w.Fatal(err)
 		}
 	}
-	w.check(h.Start())
+	w.Check(h.Start())
 	w.until("it is healthy again", func() bool {
 		health, err := (probe.Client{Dial: probe.DialSocket(h.Top)}).Health(w.Context())
 		return err == nil && health.Fleet.State == probe.Healthy && health.Upgrade == nil
@@ -207,12 +144,13 @@ func finishWatch(w *world, h *harness.Host) {
 // agent. testing/suites/e2e checks the bound under systemd.
 func (t *table) crashLoop(w *world) {
 	w.Helper()
-	h := w.install("crash", w.publish("2.0.0", w.Programs.Agent))
+	w.publish("2.0.0", w.Programs.Agent)
+	h := w.install("crash", "2.0.0")
 	time.Sleep(settle)
 	t.mebibytes("agent, idle", rss(w, programs(w, h)["muster-agent"]))
 	w.publish("2.1.0", w.Programs.CrashLooper)
 	from := time.Now()
-	w.upgrade(h, "2.1.0")
+	w.Upgrade("2.1.0", h)
 	w.until("it is rolled back", func() bool {
 		log, _ := os.ReadFile(layout.Path(h.Top, layout.WatcherLogFile))
 		return bytes.Contains(log, []byte("the watch is over"))
@@ -257,7 +195,7 @@ func answers(ctx context.Context, h *harness.Host) func(version string) time.Dur
 func beatGap(w *world, h *harness.Host, from time.Time) time.Duration {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(h.Top, "beats"))
-	w.check(err)
+	w.Check(err)
 	var last, gap int64
 	for line := range strings.Lines(string(text)) {
 		at, _ := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
@@ -284,7 +222,7 @@ type agentLog struct {
 func readLog(w *world, h *harness.Host, from time.Time) agentLog {
 	w.Helper()
 	text, err := os.ReadFile(layout.Path(h.Top, layout.AgentLogFile))
-	w.check(err)
+	w.Check(err)
 	l := agentLog{w: w, text: string(text), from: from}
 	for line := range strings.Lines(l.text) {
 		if _, name, ok := strings.Cut(line, `msg="step begins" step=`); ok && stamp(line).After(from) {
@@ -309,7 +247,7 @@ func (l agentLog) at(words string) time.Time {
 func watcherLine(w *world, h *harness.Host, words string) time.Time {
 	w.Helper()
 	text, err := os.ReadFile(layout.Path(h.Top, layout.WatcherLogFile))
-	w.check(err)
+	w.Check(err)
 	return agentLog{w: w, text: string(text)}.at(words)
 }
 
@@ -323,7 +261,7 @@ func stamp(line string) time.Time {
 func programs(w *world, h *harness.Host) map[string][]int {
 	w.Helper()
 	pids, err := h.Processes()
-	w.check(err)
+	w.Check(err)
 	out := map[string][]int{}
 	for _, pid := range pids {
 		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
@@ -339,10 +277,10 @@ func rss(w *world, pids []int) int64 {
 		w.Fatalf("%d processes, want one", len(pids))
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
-	w.check(err)
+	w.Check(err)
 	_, value, _ := strings.Cut(string(status), "\nVmRSS:")
 	kib, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
-	w.check(err)
+	w.Check(err)
 	return kib << 10
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/kit/esnode"
 	"github.com/muster-fleet/muster/testing/kit/harness"
-	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
 
 const (
@@ -35,6 +34,8 @@ const (
 	// proxyKey is the API key that the proxy demands, base64 of an id and a secret.
 	proxyKey = "bXVzdGVyOmEta2V5LW9mLXRoZS10ZXN0cw=="
 )
+
+func TestMain(m *testing.M) { os.Exit(harness.With(m).Run()) }
 
 // Cluster is several servers on one Elasticsearch. It is not safe for concurrent use.
 type Cluster struct {
@@ -76,11 +77,9 @@ func Start(t testing.TB, o Options) *Cluster {
 	dir, err := os.MkdirTemp("", "mcluster-")
 	c.must(err)
 	t.Cleanup(func() { c.must(os.RemoveAll(dir)) })
-	root, err := toolchain.Root()
+	built, err := harness.Build()
 	c.must(err)
-	programs, err := toolchain.ProgramsForTests(t.Context(), root, dir)
-	c.must(err)
-	c.fleet = &harness.Fleet{Dir: dir, Programs: programs}
+	c.fleet = &harness.Fleet{Dir: dir, Programs: built.Programs}
 	t.Cleanup(c.stop)
 	// Opening the store here creates the indices, which on a busy machine takes longer
 	// than the time limit of a server's start.

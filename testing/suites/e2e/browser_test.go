@@ -24,18 +24,17 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 
 	// A browser on a busy machine takes seconds to show a phase.
 	w := newWorldAlone(t, harness.HostOptions{Grace: 12 * time.Second}, "web-01", "web-02", "db-01")
-	w.publish("1.1.0", w.Programs.Agent)
-	w.publish("1.3.0", w.Programs.Unhealthy)
-	w.publish("1.4.0", w.Programs.Agent)
-	w.publish("1.5.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.3.0", w.Programs.Unhealthy)
+	w.Publish("1.4.0", w.Programs.Agent)
+	w.Publish("1.5.0", w.Programs.Agent)
 	component := w.publishPage("2.0.0", "2.1.0", "2.2.0")
 
 	// Screenshots are kept as a result of the test.
 	artifacts := filepath.Join(root, "testing", "artifacts")
 	check(t, os.MkdirAll(artifacts, 0o755))
-	out := &logWriter{t}
-	err = toolchain.Run(t.Context(), out, filepath.Join(root, "ui"), []string{
-		"MUSTER_UI_LOGIN=" + w.server.Info.LoginURL, "MUSTER_UI_VERSION=1.1.0", "MUSTER_UI_BROKEN=1.3.0", "MUSTER_UI_ROLLOUT=1.4.0",
+	err = toolchain.Run(t.Context(), t.Output(), filepath.Join(root, "ui"), []string{
+		"MUSTER_UI_LOGIN=" + w.Server.Info.LoginURL, "MUSTER_UI_VERSION=1.1.0", "MUSTER_UI_BROKEN=1.3.0", "MUSTER_UI_ROLLOUT=1.4.0",
 		"MUSTER_UI_QUERY=1.5.0", "MUSTER_UI_PAGE=" + component.URL(), "MUSTER_UI_PAGE_VERSIONS=2.0.0 2.1.0 2.2.0", "MUSTER_UI_ARTIFACTS=" + artifacts, "MUSTER_CHROMIUM=" + chromium,
 	}, npx, "playwright", "test", "--config", "test/playwright.config.ts", "--reporter=list")
 	check(t, err)
@@ -49,24 +48,17 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 // publishPage publishes three versions of a component that serves a page, of which the last
 // ends at once, and lists it in the policy of all hosts.
 func (w *world) publishPage(versions ...string) *harness.Page {
-	w.t.Helper()
+	w.Helper()
 	page, err := w.NewPage()
-	check(w.t, err)
+	check(w, err)
 	var archives []string
 	for i, version := range versions {
-		archive, err := page.Build(w.t.Context(), w.publisher, version, i == len(versions)-1)
-		check(w.t, err)
+		archive, err := page.Build(w.Context(), w.Publisher, version, i == len(versions)-1)
+		check(w, err)
 		archives = append(archives, archive)
 	}
-	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archives...))
+	check(w, w.Server.Publish(w.Context(), w.Publisher, archives...))
 	// Long enough for a browser on a busy machine to open a menu while a version is observed.
-	check(w.t, page.List(w.t.Context(), w.server, 8, 0))
+	check(w, page.List(w.Context(), w.Server, 8, 0))
 	return page
-}
-
-type logWriter struct{ t *testing.T }
-
-func (l *logWriter) Write(p []byte) (int, error) {
-	l.t.Logf("%s", p)
-	return len(p), nil
 }

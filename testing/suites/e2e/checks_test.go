@@ -16,7 +16,7 @@ import (
 // version: here that a port is open and that a program succeeds.
 func TestChecksOfThePackageDecide(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
+	h := w.Hosts[0]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	defer l.Close()
@@ -28,14 +28,14 @@ func TestChecksOfThePackageDecide(t *testing.T) {
 `), 0o600))
 	build := func(version string) {
 		t.Helper()
-		archive, err := w.publisher.PackageOf(t.Context(), version, w.Programs.Agent, w.Programs.Watcher, "--checks", checks)
+		archive, err := w.Publisher.PackageOf(t.Context(), version, w.Programs.Agent, w.Programs.Watcher, "--checks", checks)
 		check(t, err)
-		check(t, w.server.Publish(t.Context(), w.publisher, archive))
+		check(t, w.Server.Publish(t.Context(), w.Publisher, archive))
 	}
 	build("1.1.0")
-	w.upgrade("1.1.0", h)
+	w.Upgrade("1.1.0", h)
 	w.rolledBack(h, "1.1.0", "1.0.0", "check_failed")
-	a, err := w.server.Agent(t.Context(), h.ID)
+	a, err := w.Server.Agent(t.Context(), h.ID)
 	check(t, err)
 	if text := *a.UpgradeDetails.Metadata.Reason; !strings.Contains(text, "content") {
 		t.Errorf("the reason is %q, want the check's name", text)
@@ -43,7 +43,7 @@ func TestChecksOfThePackageDecide(t *testing.T) {
 
 	check(t, os.WriteFile(flag, nil, 0o600))
 	build("1.1.1")
-	w.upgrade("1.1.1", h)
+	w.Upgrade("1.1.1", h)
 	w.upgraded(h, "1.1.1")
-	w.wait(h, "is reported as committed", func(a adminapi.Agent) bool { return a.Watch != nil && a.Watch.Stage == agentapi.BeaconCommitted })
+	w.Wait(h, "is reported as committed", func(a adminapi.Agent) bool { return a.Watch != nil && a.Watch.Stage == agentapi.BeaconCommitted })
 }

@@ -21,18 +21,18 @@ const cloneLimit = 4 * time.Minute
 // are two agents.
 func TestCloneOfAnEnrolledHostIsNoticed(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	ctx, h := t.Context(), w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
+	ctx, h := t.Context(), w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
 	check(t, h.Stop())
 	clone, err := w.Clone(ctx, h, "web-01-clone", harness.HostOptions{})
 	check(t, err)
-	w.hosts = append(w.hosts, clone)
+	w.Hosts = append(w.Hosts, clone)
 	check(t, h.Start())
 	check(t, clone.Start())
 
 	agent := func() adminapi.Agent {
 		t.Helper()
-		agents, err := w.server.Agents(ctx)
+		agents, err := w.Server.Agents(ctx)
 		check(t, err)
 		if len(agents) != 1 {
 			t.Fatalf("there are %d agents", len(agents))
@@ -56,12 +56,12 @@ func TestCloneOfAnEnrolledHostIsNoticed(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	if out, err := w.server.CLI(ctx, "agents", "upgrade", h.ID, "--version", "1.1.0"); err == nil || !strings.Contains(err.Error()+out, "muster-agent enroll") {
+	if out, err := w.Server.CLI(ctx, "agents", "upgrade", h.ID, "--version", "1.1.0"); err == nil || !strings.Contains(err.Error()+out, "muster-agent enroll") {
 		t.Errorf("an order is answered %v\n%s", err, out)
 	}
 	for _, args := range [][]string{{"agents", "get", h.ID}, {"agents", "why", h.ID}, {"attention"}} {
-		eventually(t, "both are named", func() error {
-			out, err := w.server.CLI(ctx, args...)
+		harness.Eventually(t, "both are named", func() error {
+			out, err := w.Server.CLI(ctx, args...)
 			if err == nil && strings.Contains(out, h.Name) && (strings.Contains(out, clone.Name) || args[0] == "attention" && strings.Contains(out, "Several hosts check in")) {
 				return nil
 			}
@@ -69,10 +69,10 @@ func TestCloneOfAnEnrolledHostIsNoticed(t *testing.T) {
 		})
 	}
 	check(t, clone.Stop())
-	check(t, clone.Enrol(ctx, w.server, w.publisher, harness.HostOptions{}))
+	check(t, clone.Enrol(ctx, w.Server, w.Publisher, harness.HostOptions{}))
 	check(t, clone.Start())
-	eventually(t, "the copy is an agent of its own", func() error {
-		agents, err := w.server.Agents(ctx)
+	harness.Eventually(t, "the copy is an agent of its own", func() error {
+		agents, err := w.Server.Agents(ctx)
 		for _, a := range agents {
 			if a.Id != h.ID && harness.Hostname(a) == clone.Name && a.Status == fleet.StatusOnline && a.Shared == nil {
 				return nil

@@ -22,12 +22,12 @@ import (
 // publishComponent publishes a version of the component web, which runs as a process. Its
 // program says in a file of its folder which version and which configuration runs.
 func (w *world) publishComponent(version, then string) {
-	w.t.Helper()
+	w.Helper()
 	dir := filepath.Join(w.Dir, "web", version)
-	check(w.t, os.MkdirAll(dir, 0o755))
+	check(w, os.MkdirAll(dir, 0o755))
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		check(w.t, os.WriteFile(path, []byte(text), mode))
+		check(w, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	program := write("web", fmt.Sprintf("#!/bin/sh\necho \"%s with $(cat \"$1\")\" >\"$1.runs\"\necho started %s\n%s\n", version, version, then), 0o755)
@@ -37,9 +37,9 @@ runtime: process
 settings: {program: bin/web, args: [%q]}
 config-files: [{path: %q, from: web.conf}]
 `, w.conf(), w.conf())
-	archive, err := w.publisher.Component(w.t.Context(), "web", version, description, "bin/web="+program, "web.conf="+conf)
-	check(w.t, err)
-	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archive))
+	archive, err := w.Publisher.Component(w.Context(), "web", version, description, "bin/web="+program, "web.conf="+conf)
+	check(w, err)
+	check(w, w.Server.Publish(w.Context(), w.Publisher, archive))
 }
 
 // conf is the configuration file of the component, which all hosts of a test share.
@@ -67,20 +67,20 @@ func text(s *string) string {
 
 // webRuns waits until the component runs a version and nothing is under way.
 func (w *world) webRuns(h *harness.Host, version string) adminapi.Component {
-	w.t.Helper()
-	a := w.wait(h, "runs web "+version, func(a adminapi.Agent) bool {
+	w.Helper()
+	a := w.Wait(h, "runs web "+version, func(a adminapi.Agent) bool {
 		c := web(a)
 		return text(c.Version) == version && c.UpgradeStartedAt == nil && c.Status == "HEALTHY"
 	})
 	if got, want := w.runs(), fmt.Sprintf("%s with port 80%s", version, version); got != want {
-		w.t.Errorf("what runs says %q, want %q", got, want)
+		w.Errorf("what runs says %q, want %q", got, want)
 	}
 	return web(a)
 }
 
 func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
+	h := w.Hosts[0]
 	wait := "exec sleep 1000"
 	lock := filepath.Join(w.Dir, "web.lock")
 	needsLock := fmt.Sprintf("while ! kill -0 \"$(cat %s)\"; do sleep 0.2; done 2>/dev/null\nexit 4", lock)
@@ -89,13 +89,13 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	}
 	policy := filepath.Join(w.Dir, "components.yaml")
 	check(t, os.WriteFile(policy, []byte("components:\n  - {name: web, runtime: process, health: {wait_seconds: 3, max_restarts: 1}}\n"), 0o600))
-	_, err := w.server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
+	_, err := w.Server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
 	check(t, err)
-	w.wait(h, "reports web", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
+	w.Wait(h, "reports web", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
 
 	upgrade := func(version string) {
 		t.Helper()
-		_, err := w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", version)
+		_, err := w.Server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", version)
 		check(t, err)
 	}
 	upgrade("1.0.0")
@@ -108,7 +108,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 
 	// A version that ends at once is put back, with its configuration, by the agent alone.
 	upgrade("1.2.0")
-	a := w.wait(h, "has put web 1.1.0 back", func(a adminapi.Agent) bool {
+	a := w.Wait(h, "has put web 1.1.0 back", func(a adminapi.Agent) bool {
 		c := web(a)
 		return c.UpgradeStatus != nil && *c.UpgradeStatus == fleet.UpgradeRolledBack && text(c.Version) == "1.1.0" && c.Status == "HEALTHY"
 	})
@@ -125,7 +125,7 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 
 	// An agent that is killed while it observes a version goes on where it was.
 	upgrade("1.3.0")
-	w.wait(h, "observes web 1.3.0", func(a adminapi.Agent) bool {
+	w.Wait(h, "observes web 1.3.0", func(a adminapi.Agent) bool {
 		d := web(a).UpgradeDetails
 		return d != nil && d.State == agentapi.UpgradeWatching
 	})
@@ -134,9 +134,9 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	w.webRuns(h, "1.3.0")
 
 	// The component goes on while the agent itself is upgraded.
-	w.publish("1.1.0", w.Programs.Agent)
-	started := web(w.wait(h, "runs web", func(adminapi.Agent) bool { return true })).Since
-	w.upgrade("1.1.0", h)
+	w.Publish("1.1.0", w.Programs.Agent)
+	started := web(w.Wait(h, "runs web", func(adminapi.Agent) bool { return true })).Since
+	w.Upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 	if since := w.webRuns(h, "1.3.0").Since; since == nil || started == nil || !since.Equal(*started) {
 		t.Errorf("web runs since %v, want since %v", since, started)
@@ -160,11 +160,11 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 	w.webRuns(h, "1.3.0")
 	takes := filepath.Join(w.Dir, "takes-lock")
 	check(t, os.WriteFile(takes, []byte(lock), 0o600))
-	archive, err := w.publisher.Package(t.Context(), "1.2.0", w.Programs.Unhealthy, "takes-lock="+takes)
+	archive, err := w.Publisher.Package(t.Context(), "1.2.0", w.Programs.Unhealthy, "takes-lock="+takes)
 	check(t, err)
-	check(t, w.server.Publish(t.Context(), w.publisher, archive))
-	w.upgrade("1.2.0", h)
-	a = w.wait(h, "has been rolled back", func(a adminapi.Agent) bool {
+	check(t, w.Server.Publish(t.Context(), w.Publisher, archive))
+	w.Upgrade("1.2.0", h)
+	a = w.Wait(h, "has been rolled back", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.1.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeRolledBack && reasonCode(a) != ""
 	})
 	if got := text(a.UpgradeDetails.Metadata.Reason); reasonCode(a) != "component_failed" || !strings.Contains(got, "Component web has failed for") || !strings.Contains(got, "exit status 4") {
@@ -176,11 +176,11 @@ func TestComponentIsInstalledUpgradedAndPutBack(t *testing.T) {
 // A version of a component is staged, the server goes away, and the host switches to it and back.
 func TestStagedVersionOfAComponentIsSwitchedToWithoutItsSource(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
+	h := w.Hosts[0]
 	w.components([]string{"web"}, []string{"1.0.0", "1.1.0"}, "1.2.0")
-	_, err := w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", "1.0.0")
+	_, err := w.Server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", "1.0.0")
 	check(t, err)
-	w.wait(h, "runs web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).UpgradeStartedAt == nil })
+	w.Wait(h, "runs web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).UpgradeStartedAt == nil })
 	versions := func(want string, args ...string) {
 		t.Helper()
 		args = append([]string{"versions"}, append(args, "--component", "web")...)
@@ -213,7 +213,7 @@ func TestStagedVersionOfAComponentIsSwitchedToWithoutItsSource(t *testing.T) {
 	versions("Version 1.2.0 is on this host", "stage", "1.2.0")
 	has("1.0.0 running", "1.2.0 staged", "1.1.0 staged")
 
-	check(t, w.server.Stop())
+	check(t, w.Server.Stop())
 	versions("Version 1.1.0 of web runs now.", "switch", "1.1.0")
 	has("1.1.0 running", "1.2.0 staged", "1.0.0 previous")
 	versions("UPG_FAILED: version 1.2.0 is not healthy", "switch", "1.2.0")
@@ -223,8 +223,8 @@ func TestStagedVersionOfAComponentIsSwitchedToWithoutItsSource(t *testing.T) {
 	versions("Removed version 1.2.0.", "remove", "1.2.0")
 	has("1.0.0 running", "1.1.0 previous")
 
-	check(t, w.server.Start(t.Context()))
-	w.wait(h, "is known to run web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).Status == "HEALTHY" })
+	check(t, w.Server.Start(t.Context()))
+	w.Wait(h, "is known to run web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).Status == "HEALTHY" })
 }
 
 // stateful is a component whose versions read state of their own form only. Its migrations bring the
@@ -249,7 +249,7 @@ exec sleep 1000
 // one minor version.
 func TestComponentWithStateIsMigrated(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
+	h := w.Hosts[0]
 	var archives []string
 	for minor := range 4 {
 		form := fmt.Sprintf("1.%d", minor)
@@ -259,15 +259,15 @@ func TestComponentWithStateIsMigrated(t *testing.T) {
 		}
 		program := filepath.Join(w.Dir, form+".sh")
 		check(t, os.WriteFile(program, fmt.Appendf(nil, stateful, w.Dir, form), 0o755))
-		archive, err := w.publisher.Component(t.Context(), "web", form+".0", description+"]}", "bin/run="+program)
+		archive, err := w.Publisher.Component(t.Context(), "web", form+".0", description+"]}", "bin/run="+program)
 		check(t, err)
 		archives = append(archives, archive)
 	}
-	check(t, w.server.Publish(t.Context(), w.publisher, archives...))
+	check(t, w.Server.Publish(t.Context(), w.Publisher, archives...))
 	w.inPolicy("web")
 	upgrade := func(version string) {
 		t.Helper()
-		_, err := w.server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", version)
+		_, err := w.Server.CLI(t.Context(), "components", "upgrade", "web", h.ID, "--version", version)
 		check(t, err)
 	}
 	state := func(form, hooks string) {
@@ -285,9 +285,9 @@ func TestComponentWithStateIsMigrated(t *testing.T) {
 		}
 	}
 	upgrade("1.0.0")
-	w.wait(h, "runs web 1.0.0", runs("1.0.0"))
+	w.Wait(h, "runs web 1.0.0", runs("1.0.0"))
 	upgrade("1.2.0")
-	w.wait(h, "runs web 1.2.0", runs("1.2.0"))
+	w.Wait(h, "runs web 1.2.0", runs("1.2.0"))
 	state("1.2", "drain undrain")
 
 	const why = "state goes back by one minor version at a time, to 1.1 first"
@@ -295,29 +295,29 @@ func TestComponentWithStateIsMigrated(t *testing.T) {
 	if err == nil || !strings.Contains(out+err.Error(), why) {
 		t.Errorf("switched back by two minor versions: %s, %v", out, err)
 	}
-	w.wait(h, "reports that it has refused to go back", func(a adminapi.Agent) bool {
+	w.Wait(h, "reports that it has refused to go back", func(a adminapi.Agent) bool {
 		d := web(a).UpgradeDetails
 		return d != nil && d.State == "UPG_FAILED" && d.TargetVersion == "1.0.0"
 	})
 	for _, args := range [][]string{{"upgrade", "web", h.ID, "--version", "1.0.0", "--force"}, {"rollback", "web", h.ID, "--to", "1.0.0"}} {
-		out, err = w.server.CLI(t.Context(), append([]string{"components"}, args...)...)
+		out, err = w.Server.CLI(t.Context(), append([]string{"components"}, args...)...)
 		if err == nil || !strings.Contains(out+err.Error(), why) {
 			t.Errorf("muster components %s: %s, %v", strings.Join(args, " "), out, err)
 		}
 	}
 	upgrade("1.3.0")
-	w.wait(h, "has put web 1.2.0 back", func(a adminapi.Agent) bool {
+	w.Wait(h, "has put web 1.2.0 back", func(a adminapi.Agent) bool {
 		d := web(a).UpgradeDetails
 		return text(web(a).Version) == "1.2.0" && d != nil && d.State == "UPG_FAILED" && strings.Contains(text(d.Metadata.ErrorMsg), "migrate-up to the state of 1.3.0: bin/run: exit status 1")
 	})
-	w.wait(h, "runs web 1.2.0 again", func(a adminapi.Agent) bool { return web(a).Status == "HEALTHY" })
+	w.Wait(h, "runs web 1.2.0 again", func(a adminapi.Agent) bool { return web(a).Status == "HEALTHY" })
 	state("1.2", "drain undrain drain undrain")
 }
 
 // components lists components in the policy of all hosts, and publishes versions of each that
 // run, and one that ends at once. They have no configuration.
 func (w *world) components(names []string, good []string, bad string) {
-	w.t.Helper()
+	w.Helper()
 	var archives []string
 	for _, name := range names {
 		for _, version := range append(good, bad) {
@@ -326,38 +326,38 @@ func (w *world) components(names []string, good []string, bad string) {
 				then = "exit 3"
 			}
 			program := filepath.Join(w.Dir, name+"-"+version+".sh")
-			check(w.t, os.WriteFile(program, []byte("#!/bin/sh\n"+then+"\n"), 0o755))
-			archive, err := w.publisher.Component(w.t.Context(), name, version, fmt.Sprintf("{name: %s, runtime: process, settings: {program: bin/run}}", name), "bin/run="+program)
-			check(w.t, err)
+			check(w, os.WriteFile(program, []byte("#!/bin/sh\n"+then+"\n"), 0o755))
+			archive, err := w.Publisher.Component(w.Context(), name, version, fmt.Sprintf("{name: %s, runtime: process, settings: {program: bin/run}}", name), "bin/run="+program)
+			check(w, err)
 			archives = append(archives, archive)
 		}
 	}
-	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archives...))
+	check(w, w.Server.Publish(w.Context(), w.Publisher, archives...))
 	w.inPolicy(names...)
 }
 
 // inPolicy lists components in the policy of all hosts.
 func (w *world) inPolicy(names ...string) {
-	w.t.Helper()
+	w.Helper()
 	var list []string
 	for _, name := range names {
 		list = append(list, fmt.Sprintf("  - {name: %s, runtime: process, health: {wait_seconds: 2, max_restarts: 1}}\n", name))
 	}
 	policy := filepath.Join(w.Dir, "components.yaml")
-	check(w.t, os.WriteFile(policy, []byte("components:\n"+strings.Join(list, "")), 0o600))
-	_, err := w.server.CLI(w.t.Context(), "policies", "update", "default", "--components", policy)
-	check(w.t, err)
-	for _, h := range w.hosts {
-		w.wait(h, "reports its components", func(a adminapi.Agent) bool { return len(a.Components) == len(names) })
+	check(w, os.WriteFile(policy, []byte("components:\n"+strings.Join(list, "")), 0o600))
+	_, err := w.Server.CLI(w.Context(), "policies", "update", "default", "--components", policy)
+	check(w, err)
+	for _, h := range w.Hosts {
+		w.Wait(h, "reports its components", func(a adminapi.Agent) bool { return len(a.Components) == len(names) })
 	}
 }
 
 // versions returns the versions of a component on all hosts, once none is being upgraded.
 func (w *world) versions(name string) map[string]int {
-	w.t.Helper()
+	w.Helper()
 	out := map[string]int{}
-	for _, h := range w.hosts {
-		a := w.wait(h, "has ended the upgrades of "+name, func(a adminapi.Agent) bool {
+	for _, h := range w.Hosts {
+		a := w.Wait(h, "has ended the upgrades of "+name, func(a adminapi.Agent) bool {
 			return !slices.ContainsFunc(a.Components, func(c adminapi.Component) bool { return text(c.Name) == name && c.UpgradeStartedAt != nil })
 		})
 		for _, c := range a.Components {
@@ -380,7 +380,7 @@ func TestBadCanaryOfAComponentStopsItsRollout(t *testing.T) {
 	if r.Stop == nil || r.Stop.Kind != "canary" {
 		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
 	}
-	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.ID+"/targets?perPage=100")
+	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.Server, "/api/v1/rollouts/"+r.ID+"/targets?perPage=100")
 	check(t, err)
 	offered := 0
 	for _, target := range targets.Items {
@@ -445,29 +445,29 @@ func TestHostThatHasTheServersFilesIsNoTargetAgain(t *testing.T) {
 		}
 	}
 	description := fmt.Sprintf("name: web\nruntime: process\nsettings: {program: bin/web}\nconfig-files: [{path: %q, from: own.conf}]\nserver-files: [%q]\n", own, site)
-	archive, err := w.publisher.Component(t.Context(), "web", "1.0.0", description, "bin/web="+write("web/run", "#!/bin/sh\nexec sleep 1000\n"), "own.conf="+write("web/own", "of the package\n"))
+	archive, err := w.Publisher.Component(t.Context(), "web", "1.0.0", description, "bin/web="+write("web/run", "#!/bin/sh\nexec sleep 1000\n"), "own.conf="+write("web/own", "of the package\n"))
 	check(t, err)
-	check(t, w.server.Publish(t.Context(), w.publisher, archive))
-	upgrades, err := filepath.Rel(w.Dir, filepath.Join(w.server.Data, "upgrades", "edge"))
+	check(t, w.Server.Publish(t.Context(), w.Publisher, archive))
+	upgrades, err := filepath.Rel(w.Dir, filepath.Join(w.Server.Data, "upgrades", "edge"))
 	check(t, err)
 	write(upgrades+"/web.yaml", fmt.Sprintf("component: web\nversion: 1.0.0\nconfig_files: [{path: %q, template: web/site.tmpl}]\n", site))
 	write(upgrades+"/web/site.tmpl", "port {{.Vars.port}} of {{.Host.hostname}}\n")
 	setPort := func(port string) {
 		t.Helper()
 		policy := write("components.yaml", fmt.Sprintf("components:\n  - {name: web, runtime: process, server_config: true, variables: {port: %q}, health: {wait_seconds: 2, max_restarts: 1}}\n", port))
-		_, err := w.server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
+		_, err := w.Server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
 		check(t, err)
 	}
 	setPort("80")
 	plan := write("files.yaml", "name: files\nprofile: edge\nupgrade_id: web\nselect: {all: true}\nstrategy: {kind: rolling}\nhealth: {wait: 3s}\n")
-	h := w.hosts[0]
-	w.wait(h, "reports web, with the policy's leave", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
+	h := w.Hosts[0]
+	w.Wait(h, "reports web, with the policy's leave", func(a adminapi.Agent) bool { return web(a).Status == "STOPPED" })
 
 	if r := w.rollOut(plan, exitCompleted); r.Counts.Succeeded != 1 {
 		t.Fatalf("the rollout ended with %+v", r.Counts)
 	}
 	says(own, "of the package\n")
-	c := web(w.wait(h, "runs web", func(a adminapi.Agent) bool { return web(a).Status == "HEALTHY" }))
+	c := web(w.Wait(h, "runs web", func(a adminapi.Agent) bool { return web(a).Status == "HEALTHY" }))
 	if text(c.RenderedSha256) == "" || text(c.ConfigSha256) == text(c.RenderedSha256) {
 		t.Errorf("the digest of all files is %q, that of the server's %q", text(c.ConfigSha256), text(c.RenderedSha256))
 	}

@@ -12,11 +12,11 @@ import (
 
 // declare applies a file to the server and waits until its object is ready.
 func (w *world) declare(text string) {
-	w.t.Helper()
+	w.Helper()
 	path := filepath.Join(w.Dir, "fleet.yaml")
-	check(w.t, os.WriteFile(path, []byte(text), 0o600))
+	check(w, os.WriteFile(path, []byte(text), 0o600))
 	if code, out := w.command("apply", "-f", path, "--wait", "--timeout", "3m"); code != 0 {
-		w.t.Fatalf("apply ended with %d:\n%s", code, out)
+		w.Fatalf("apply ended with %d:\n%s", code, out)
 	}
 }
 
@@ -24,10 +24,10 @@ func (w *world) declare(text string) {
 // each change of the hash is one rollout, and nothing else is.
 func TestDeclaredFleetIsBroughtToItsSpecAndBack(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	wantRollouts := func(n int) {
 		t.Helper()
-		list, err := harness.Get[adminapi.RolloutList](t.Context(), w.server, "/api/v1/rollouts")
+		list, err := harness.Get[adminapi.RolloutList](t.Context(), w.Server, "/api/v1/rollouts")
 		check(t, err)
 		if list.Total != n {
 			t.Errorf("there are %d rollouts, want %d", list.Total, n)
@@ -44,8 +44,8 @@ spec:
   strategy: {kind: canary, canary: {size: 1}}
   health: {wait: 1s}
 `)
-	w.upgraded(w.hosts[0], "1.1.0")
-	w.upgraded(w.hosts[1], "1.1.0")
+	w.upgraded(w.Hosts[0], "1.1.0")
+	w.upgraded(w.Hosts[1], "1.1.0")
 	wantRollouts(1)
 	const v1alpha2 = `
 apiVersion: muster.dev/v1alpha2
@@ -60,7 +60,7 @@ spec:
 `
 	w.declare(strings.Replace(v1alpha2, "VERSION", "1.1.0", 1)) // the same, and a limit
 	w.declare(strings.Replace(v1alpha2, "VERSION", "1.0.0", 1))
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		if v, err := h.Runs(); err != nil || !strings.HasPrefix(v, "1.0.0-") {
 			t.Errorf("%s runs %s, %v", h.Name, v, err)
 		}

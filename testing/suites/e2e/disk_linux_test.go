@@ -26,33 +26,33 @@ func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	check(t, os.MkdirAll(top, 0o755))
 	// The file system has room for the first version, the copy of its archive that the
 	// installer makes and removes, and a little more.
-	need := size(t, w.Programs.Agent) + size(t, w.Programs.Watcher) + size(t, w.archives["1.0.0"]) + 3<<20
+	need := size(t, w.Programs.Agent) + size(t, w.Programs.Watcher) + size(t, w.Archives["1.0.0"]) + 3<<20
 	check(t, syscall.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", need)))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(top, 0); err != nil {
 			t.Error(err)
 		}
 	})
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "small", harness.HostOptions{})
+	h, err := w.Install(t.Context(), w.Server, w.Publisher, w.Archives["1.0.0"], "small", harness.HostOptions{})
 	check(t, err)
 	t.Cleanup(func() { check(t, h.Stop()) }) // before the unmount
 	check(t, h.Start())
-	w.hosts = append(w.hosts, h)
-	w.identify()
+	w.Hosts = append(w.Hosts, h)
+	w.Online("", w.Hosts...)
 	before := tree(t, h)
 
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	// The server knows what the host has reported, and names it before anything is ordered.
 	order := []string{"agents", "upgrade", "--version", "1.1.0", h.ID}
-	w.wait(h, "has reported its free space", func(a adminapi.Agent) bool { return strings.Contains(fmt.Sprint(a.LocalMetadata), "free_bytes") })
+	w.Wait(h, "has reported its free space", func(a adminapi.Agent) bool { return strings.Contains(fmt.Sprint(a.LocalMetadata), "free_bytes") })
 	if code, said := w.command(order...); code == 0 || !strings.Contains(said, "of free disk space for version 1.1.0") || !strings.Contains(said, "--force") {
 		t.Errorf("the order is answered %d: %s", code, said)
 	}
 	// With --force the host decides. The version may fit later, so it postpones the upgrade
 	// with the reason, before anything is downloaded.
-	_, err = w.server.CLI(t.Context(), append(order, "--force")...)
+	_, err = w.Server.CLI(t.Context(), append(order, "--force")...)
 	check(t, err)
-	w.wait(h, "has put the upgrade off", func(a adminapi.Agent) bool {
+	w.Wait(h, "has put the upgrade off", func(a adminapi.Agent) bool {
 		return a.UpgradeDetails != nil && a.UpgradeDetails.State == agentapi.UpgradeScheduled &&
 			a.UpgradeDetails.Metadata.RetryErrorMsg != nil && strings.Contains(*a.UpgradeDetails.Metadata.RetryErrorMsg, "not enough disk space")
 	})
@@ -66,7 +66,7 @@ func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 // startsUnwritable starts the agent of a host, whose folder is a tmpfs with an option, while that cannot
 // be written. The agent must check in and say so, and answer on its socket once it can write, without another start.
 func (w *world) startsUnwritable(h *harness.Host, option string) {
-	w.t.Helper()
+	w.Helper()
 	remount := func(flags uintptr, more string) error {
 		return syscall.Mount("tmpfs", h.Top, "tmpfs", syscall.MS_REMOUNT|flags, option+more)
 	}
@@ -99,23 +99,23 @@ func (w *world) startsUnwritable(h *harness.Host, option string) {
 			return remount(0, fmt.Sprintf(",nr_inodes=%d", fs.Files-fs.Ffree))
 		}, func() error { return remount(0, ",nr_inodes=10000") }},
 	} {
-		check(w.t, h.Stop())
-		check(w.t, kind.spoil())
+		check(w, h.Stop())
+		check(w, kind.spoil())
 		started := time.Now()
-		check(w.t, h.Start())
-		w.wait(h, "is degraded on a disk that is "+kind.name, func(a adminapi.Agent) bool {
+		check(w, h.Start())
+		w.Wait(h, "is degraded on a disk that is "+kind.name, func(a adminapi.Agent) bool {
 			return says(a, "degraded") && a.LastCheckin != nil && a.LastCheckin.After(started) &&
 				a.LastCheckinMessage != nil && strings.Contains(*a.LastCheckinMessage, agentapi.Unwritable)
 		})
-		check(w.t, kind.mend())
-		for deadline := time.Now().Add(waitLimit); ; time.Sleep(100 * time.Millisecond) {
+		check(w, kind.mend())
+		for deadline := time.Now().Add(harness.WaitLimit); ; time.Sleep(100 * time.Millisecond) {
 			// Its exit status is that of a degraded agent until the next check-in.
-			said, err := h.CLI(w.t.Context(), "status")
+			said, err := h.CLI(w.Context(), "status")
 			if strings.Contains(said, agentapi.Unwritable) || err == nil {
 				break
 			}
 			if time.Now().After(deadline) {
-				w.t.Fatalf("the agent does not answer on its socket: %v: %s", err, said)
+				w.Fatalf("the agent does not answer on its socket: %v: %s", err, said)
 			}
 		}
 	}

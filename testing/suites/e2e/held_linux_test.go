@@ -19,19 +19,19 @@ func TestHostThatBootsStartsWhatIsInForce(t *testing.T) {
 	w.peers()
 	policy := filepath.Join(w.Dir, "components.yaml")
 	check(t, os.WriteFile(policy, []byte("components:\n  - {name: web, runtime: process, lockstep: true, health: {wait_seconds: 2, max_restarts: 1}}\n"), 0o600))
-	_, err := w.server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
+	_, err := w.Server.CLI(t.Context(), "policies", "update", "default", "--components", policy)
 	check(t, err)
 	w.rollOut(w.lockstep("1.1.0", "stage: ahead\n"), exitCompleted)
 	w.allRun("1.1.0")
-	if code, said := w.command("components", "upgrade", "web", w.hosts[0].ID, "--version", "1.2.0", "--force"); code == 0 || !strings.Contains(said, "web 1.1.0 is in force for the policy") {
+	if code, said := w.command("components", "upgrade", "web", w.Hosts[0].ID, "--version", "1.2.0", "--force"); code == 0 || !strings.Contains(said, "web 1.1.0 is in force for the policy") {
 		t.Errorf("one host was ordered another version: %d, %s", code, said)
 	}
 
-	h := w.hosts[1]
+	h := w.Hosts[1]
 	check(t, h.Stop()) // with what it runs
-	check(t, w.server.Stop())
+	check(t, w.Server.Stop())
 	check(t, h.Start())
-	eventually(t, "the agent holds the component", func() error {
+	harness.Eventually(t, "the agent holds the component", func() error {
 		out, err := h.CLI(t.Context(), "components", "list")
 		if !strings.Contains(out, "the server has not answered yet whether it is still in force") {
 			return fmt.Errorf("it lists %s, %w", out, err)
@@ -41,8 +41,8 @@ func TestHostThatBootsStartsWhatIsInForce(t *testing.T) {
 	if pid := w.peerOf(h); pid != 0 {
 		t.Errorf("process %d runs before the server has answered", pid)
 	}
-	check(t, w.server.Start(t.Context()))
-	eventually(t, "the component runs again", func() error {
+	check(t, w.Server.Start(t.Context()))
+	harness.Eventually(t, "the component runs again", func() error {
 		if w.peerOf(h) == 0 {
 			return errors.New("it does not")
 		}
@@ -53,9 +53,9 @@ func TestHostThatBootsStartsWhatIsInForce(t *testing.T) {
 
 // peerOf returns the process of a host's component, 0 if none runs.
 func (w *world) peerOf(h *harness.Host) int {
-	w.t.Helper()
+	w.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.Dir, "peers"))
-	check(w.t, err)
+	check(w, err)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {

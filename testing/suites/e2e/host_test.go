@@ -19,7 +19,7 @@ import (
 // wait for them.
 func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
-	ctx, h, leaver := t.Context(), w.hosts[0], w.hosts[1]
+	ctx, h, leaver := t.Context(), w.Hosts[0], w.Hosts[1]
 
 	says := func(want string, args ...string) {
 		t.Helper()
@@ -34,7 +34,7 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 		}
 	}
 	// Until the agent has reached its server, the exit code of status is not 0.
-	eventually(t, "the agent and its connection are healthy", func() error {
+	harness.Eventually(t, "the agent and its connection are healthy", func() error {
 		_, err := h.CLI(ctx, "status")
 		return err
 	})
@@ -43,17 +43,17 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 	refuses("muster package push", "upgrade", "9.9.9")
 	refuses("three numbers", "upgrade", "latest")
 
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	says("Version 1.1.0 was healthy", "upgrade", "1.1.0")
 	w.onDisk(h, "1.1.0")
 	// The host reports the upgrade, which the server did not order.
-	w.wait(h, "is known to run 1.1.0", func(a adminapi.Agent) bool {
+	w.Wait(h, "is known to run 1.1.0", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.UpgradedAt != nil && a.Status == fleet.StatusOnline
 	})
 	refuses("already runs here", "upgrade", "1.1.0")
 
 	// The watcher reports its verdict before it ends, and a removal waits for that.
-	eventually(t, "only the agent keeps the host from being removed", func() error {
+	harness.Eventually(t, "only the agent keeps the host from being removed", func() error {
 		out, err := h.CLI(ctx, "uninstall", "--yes")
 		if err != nil && strings.Contains(err.Error()+out, "stop it first") {
 			return nil
@@ -61,8 +61,8 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 		return errors.Join(fmt.Errorf("muster-agent uninstall printed %q", out), err)
 	})
 	check(t, errors.Join(h.Stop(), leaver.Stop()))
-	w.publish("1.2.0", w.Programs.Agent)
-	w.upgrade("1.2.0", h)
+	w.Publish("1.2.0", w.Programs.Agent)
+	w.Upgrade("1.2.0", h)
 	w.post("/api/fleet/agents/"+h.ID+"/actions", map[string]any{"action": map[string]any{"type": "SETTINGS", "data": map[string]any{"log_level": "debug"}}})
 	w.post("/api/fleet/agents/"+h.ID+"/request_diagnostics", map[string]any{})
 	w.post("/api/fleet/agents/"+leaver.ID+"/unenroll", map[string]any{})
@@ -71,25 +71,25 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 	if _, err := os.Lstat(h.Top); !os.IsNotExist(err) {
 		t.Errorf("after uninstall %s is still there: %v", h.Top, err)
 	}
-	w.wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool {
+	w.Wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool {
 		return a.Status == fleet.StatusUninstalled && a.Health != nil && *a.Health == fleet.HealthUninstalled
 	})
 	if out, err := leaver.CLI(ctx, "uninstall", "--yes"); err != nil {
 		t.Errorf("muster-agent uninstall: %v\n%s", err, out)
 	}
 	// It was asked to leave, and has left.
-	w.wait(leaver, "is unenrolled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUnenrolled })
+	w.Wait(leaver, "is unenrolled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUnenrolled })
 
 	w.ended(map[string]adminapi.ActionState{"UPGRADE": "FAILED", "SETTINGS": "FAILED", "REQUEST_DIAGNOSTICS": "FAILED", "UNENROLL": "COMPLETE"})
 	for _, args := range [][]string{{"agents", "list", "--kuery", "agent.id: " + h.ID}, {"agents", "why", h.ID}, {"agents", "get", h.ID}} {
-		if out, err := w.server.CLI(ctx, args...); err != nil || !strings.Contains(out, "uninstalled") {
+		if out, err := w.Server.CLI(ctx, args...); err != nil || !strings.Contains(out, "uninstalled") {
 			t.Errorf("muster %s: %v\n%s\nwant that it is uninstalled", strings.Join(args, " "), err, out)
 		}
 	}
 	for _, order := range [][]string{
 		{"agents", "upgrade", h.ID, "--version", "1.2.0"}, {"agents", "rollback", h.ID}, {"agents", "diagnostics", h.ID}, {"agents", "unenroll", h.ID},
 	} {
-		if out, err := w.server.CLI(ctx, order...); err == nil || !strings.Contains(err.Error()+out, "was uninstalled on its host") {
+		if out, err := w.Server.CLI(ctx, order...); err == nil || !strings.Contains(err.Error()+out, "was uninstalled on its host") {
 			t.Errorf("muster %s: %v\n%s\nwant a refusal, since it was uninstalled", strings.Join(order, " "), err, out)
 		}
 	}
@@ -97,20 +97,20 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 
 // post sends an order to the admin API, which must take it.
 func (w *world) post(path string, body any) {
-	w.t.Helper()
-	resp, err := w.server.Do(w.t.Context(), http.MethodPost, path, body)
-	check(w.t, err)
+	w.Helper()
+	resp, err := w.Server.Do(w.Context(), http.MethodPost, path, body)
+	check(w, err)
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		w.t.Fatalf("POST %s is answered %s: %s", path, resp.Status, text)
+		w.Fatalf("POST %s is answered %s: %s", path, resp.Status, text)
 	}
 }
 
 // ended waits until the latest actions of these types have ended like this.
 func (w *world) ended(want map[string]adminapi.ActionState) {
-	w.t.Helper()
-	eventually(w.t, "the orders have ended", func() error {
-		list, err := harness.Get[adminapi.ActionStatusList](w.t.Context(), w.server, "/api/fleet/agents/action_status?perPage=100")
+	w.Helper()
+	harness.Eventually(w, "the orders have ended", func() error {
+		list, err := harness.Get[adminapi.ActionStatusList](w.Context(), w.Server, "/api/fleet/agents/action_status?perPage=100")
 		if err != nil {
 			return err
 		}

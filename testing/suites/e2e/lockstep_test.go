@@ -52,7 +52,7 @@ done
 // peers publishes the versions 1.0.0, 1.1.0 and 1.2.0 of the component, and installs the first on
 // all hosts.
 func (w *world) peers() {
-	w.t.Helper()
+	w.Helper()
 	var archives []string
 	for minor := range 3 {
 		form := fmt.Sprintf("1.%d", minor)
@@ -61,12 +61,12 @@ func (w *world) peers() {
 			description += fmt.Sprintf(`{version: 1.%d.0, up: {exec: [bin/run, migrate, "1.%d"]}, down: {exec: [bin/run, migrate, "1.%d"]}}, `, m, m, m-1)
 		}
 		program := filepath.Join(w.Dir, form+".sh")
-		check(w.t, os.WriteFile(program, fmt.Appendf(nil, peer, w.Dir, form), 0o755))
-		archive, err := w.publisher.Component(w.t.Context(), "web", form+".0", description+"]}", "bin/run="+program)
-		check(w.t, err)
+		check(w, os.WriteFile(program, fmt.Appendf(nil, peer, w.Dir, form), 0o755))
+		archive, err := w.Publisher.Component(w.Context(), "web", form+".0", description+"]}", "bin/run="+program)
+		check(w, err)
 		archives = append(archives, archive)
 	}
-	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archives...))
+	check(w, w.Server.Publish(w.Context(), w.Publisher, archives...))
 	w.inPolicy("web")
 	w.rollOut(w.plan("1.0.0", "component: web\nselect: {all: true}\nstrategy: {kind: all_at_once}\nhealth: {wait: 3s}\n"), exitCompleted)
 	w.allRun("1.0.0")
@@ -74,17 +74,17 @@ func (w *world) peers() {
 
 // allRun checks that all hosts run a version, and that no two versions ever met.
 func (w *world) allRun(version string) {
-	w.t.Helper()
-	for _, h := range w.hosts {
-		w.wait(h, "runs web "+version, func(a adminapi.Agent) bool {
+	w.Helper()
+	for _, h := range w.Hosts {
+		w.Wait(h, "runs web "+version, func(a adminapi.Agent) bool {
 			return text(web(a).Version) == version && web(a).Status == "HEALTHY" && web(a).UpgradeStartedAt == nil
 		})
 	}
 	if wrong, err := os.ReadFile(filepath.Join(w.Dir, "peers.wrong")); err == nil {
-		w.t.Errorf("mixed versions ran:\n%s", wrong)
+		w.Errorf("mixed versions ran:\n%s", wrong)
 	}
-	if got := w.versions("web"); !maps.Equal(got, map[string]int{version: len(w.hosts)}) {
-		w.t.Errorf("the hosts run %v, want %s", got, version)
+	if got := w.versions("web"); !maps.Equal(got, map[string]int{version: len(w.Hosts)}) {
+		w.Errorf("the hosts run %v, want %s", got, version)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestComponentsAreUpgradedAndBroughtBackInLockstep(t *testing.T) {
 	w.allRun("1.0.0")
 
 	// One host loses its staged version when all have verified it.
-	lost := w.hosts[1]
+	lost := w.Hosts[1]
 	check(t, os.WriteFile(filepath.Join(w.Dir, "peers.damage"), []byte(lost.Top), 0o600))
 	r := w.rollOut(w.lockstep("1.2.0", "stage: ahead\n"), exitFailed)
 	if l := r.Lockstep; l == nil || l.Undo == nil || l.CommittedAt != nil || !strings.Contains(l.Undo.Why, lost.Name) {
@@ -112,7 +112,7 @@ func TestComponentsAreUpgradedAndBroughtBackInLockstep(t *testing.T) {
 	check(t, os.Remove(filepath.Join(w.Dir, "peers.damage")))
 
 	// Another one is not there. It comes back after everything was undone.
-	away := w.hosts[2]
+	away := w.Hosts[2]
 	check(t, away.Stop())
 	r = w.rollOut(w.lockstep("1.1.0", "  patience: 1m\n"), exitFailed)
 	if l := r.Lockstep; l == nil || l.Undo == nil || !strings.Contains(l.Undo.Why, away.Name) {
@@ -132,19 +132,19 @@ func TestLockstepContinuesAfterTheServerIsKilled(t *testing.T) {
 	}
 	left := []adminapi.LockstepPhase{fleet.LockstepDrain, fleet.LockstepStop, fleet.LockstepBackup, fleet.LockstepSwitch, fleet.LockstepStart}
 	for len(left) > 0 {
-		eventually(t, fmt.Sprintf("the rollout is in the phase %s", left[0]), func() error {
+		harness.Eventually(t, fmt.Sprintf("the rollout is in the phase %s", left[0]), func() error {
 			r := w.newestRollout()
 			if l := r.Lockstep; l == nil || l.Phase != left[0] {
 				return fmt.Errorf("it is %s, in lockstep %+v", r.State, l)
 			}
 			return nil
 		})
-		check(t, w.server.Kill())
+		check(t, w.Server.Kill())
 		time.Sleep(time.Second) // the hosts go on meanwhile as far as they may
-		check(t, w.server.Start(t.Context()))
+		check(t, w.Server.Start(t.Context()))
 		left = left[1:]
 	}
-	eventually(t, "the rollout is done", func() error {
+	harness.Eventually(t, "the rollout is done", func() error {
 		if r := w.newestRollout(); r.State != fleet.RolloutCompleted {
 			return fmt.Errorf("it is %s, in lockstep %+v", r.State, r.Lockstep)
 		}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,84 +29,47 @@ type machine struct {
 func newMachine(t *testing.T, w *world, name, top string) *machine {
 	t.Helper()
 	m := freshMachine(t, w, name, top)
-	m.install(w.Programs.Agent, "--top", top, "--package", w.archives["1.0.0"])
+	m.install(w.Programs.Agent, "--top", top, "--package", w.Archives["1.0.0"])
 	return m
 }
 
 // freshMachine boots a machine without an agent.
 func freshMachine(t *testing.T, w *world, name, top string) *machine {
 	t.Helper()
-	nspawn.Require(t)
-	dir := filepath.Join(w.Dir, "machine-"+name)
-	vm, err := nspawn.New(t.Context(), dir, name, filepath.Dir(w.Programs.Agent), filepath.Join(w.Dir, "packages"))
-	check(t, err)
-	m := &machine{Machine: vm, t: t, w: w, top: top, host: &harness.Host{Name: name}}
-	t.Cleanup(m.close)
-	m.on()
-	return m
+	vm := nspawn.Start(t, nspawn.Options{
+		Name: name, Share: []string{filepath.Dir(w.Programs.Agent), filepath.Join(w.Dir, "packages")},
+		Logs: []string{filepath.Join(top, layout.AgentLogFile), filepath.Join(top, layout.WatcherLogFile)},
+	})
+	return &machine{Machine: vm, t: t, w: w, top: top, host: &harness.Host{Name: name, Top: vm.Path(top)}}
 }
 
 // install installs the agent as a service, and enrols it.
 func (m *machine) install(program string, flags ...string) {
 	m.t.Helper()
-	s := m.w.server.Info
-	out := m.run(slices.Concat([]string{program, "install"}, flags, []string{
-		"--url", s.AgentURL, "--token", s.EnrollToken, "--ca-pin", s.CAPin, "--trust-root", m.w.publisher.TrustRoot,
-	})...)
+	out := m.Must(slices.Concat([]string{program, "install"}, flags, m.w.Enrollment())...)
 	_, after, _ := strings.Cut(out, "Runs as service ")
 	m.agent, _, _ = strings.Cut(after, ".")
 	m.watcher = m.agent + "-watcher"
-	m.w.online(m.host)
-}
-
-func (m *machine) close() {
-	if m.t.Failed() {
-		ctx, cancel := context.WithTimeout(context.Background(), waitLimit) // the test's own context has ended
-		defer cancel()
-		journal, _ := m.Run(ctx, "journalctl", "--no-pager", "--lines=200", "--unit=muster-agent*")
-		m.t.Logf("journal of %s:\n%s", m.Name, journal)
-		for _, log := range []string{layout.AgentLogFile, layout.WatcherLogFile} {
-			text, _ := os.ReadFile(filepath.Join(m.host.Top, log))
-			m.t.Logf("%s of %s:\n%s", log, m.Name, text)
-		}
-	}
-	if err := m.Close(); err != nil {
-		m.t.Error(err)
-	}
+	m.w.Online("", m.host)
 }
 
 // on boots the machine.
 func (m *machine) on() {
 	m.t.Helper()
-	check(m.t, m.Boot(m.t.Context()))
+	m.On()
 	m.host.Top = m.Path(m.top)
-}
-
-func (m *machine) run(args ...string) string {
-	m.t.Helper()
-	out, err := m.Run(m.t.Context(), args...)
-	if err != nil {
-		m.t.Fatalf("%v\n%s", err, out)
-	}
-	return strings.TrimSpace(out)
 }
 
 func (m *machine) kill(pid string) {
 	m.t.Helper()
-	m.run("sh", "-c", "kill -KILL "+pid)
-}
-
-// property returns a property of a unit.
-func (m *machine) property(unit, name string) string {
-	m.t.Helper()
-	return m.run("systemctl", "show", "--property="+name, "--value", unit)
+	m.Must("sh", "-c", "kill -KILL "+pid)
 }
 
 // waitProperty waits until a unit's property has one of some values.
 func (m *machine) waitProperty(unit, name, want string) {
 	m.t.Helper()
-	eventually(m.t, fmt.Sprintf("%s of %s is %s", name, unit, want), func() error {
-		if got := m.property(unit, name); got != want {
+	harness.Eventually(m.t, fmt.Sprintf("%s of %s is %s", name, unit, want), func() error {
+		if got := m.Property(unit, name); got != want {
 			return fmt.Errorf("it is %s", got)
 		}
 		return nil
@@ -118,7 +80,7 @@ func (m *machine) waitProperty(unit, name, want string) {
 func (m *machine) configure(text string) {
 	m.t.Helper()
 	m.write(layout.Path(m.top, layout.ConfigFile), text)
-	m.run("systemctl", "restart", m.agent)
+	m.Must("systemctl", "restart", m.agent)
 }
 
 // write writes a file in the machine and syncs only that one.

@@ -24,17 +24,17 @@ import (
 
 // shownCommand creates a key, and returns the command that the server shows for this machine.
 func (w *world) shownCommand() string {
-	w.t.Helper()
-	line, err := w.server.EnrollmentLine(w.t.Context())
-	check(w.t, err)
+	w.Helper()
+	line, err := w.Server.EnrollmentLine(w.Context())
+	check(w, err)
 	return line
 }
 
 // paste runs a command in a shell, in an empty folder.
 func (w *world) paste(command string) (output, dir string, err error) {
-	w.t.Helper()
-	c := exec.CommandContext(w.t.Context(), "sh", "-c", command)
-	c.Dir = w.t.TempDir()
+	w.Helper()
+	c := exec.CommandContext(w.Context(), "sh", "-c", command)
+	c.Dir = w.TempDir()
 	out, err := c.CombinedOutput()
 	return string(out), c.Dir, err
 }
@@ -44,13 +44,13 @@ func (w *world) paste(command string) (output, dir string, err error) {
 func TestShownCommandInstallsAHost(t *testing.T) {
 	require.Program(t, "curl")
 	w := newWorld(t, harness.HostOptions{})
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	h := &harness.Host{Top: filepath.Join(w.Dir, "web-01")}
 	out, _, err := w.paste(w.shownCommand() + " --no-service --unsafe-top --top " + h.Top)
-	if err != nil || !strings.Contains(out, "Installed muster-agent 1.1.0") || !strings.Contains(out, "Enrolled with "+w.server.Info.AgentURL) {
+	if err != nil || !strings.Contains(out, "Installed muster-agent 1.1.0") || !strings.Contains(out, "Enrolled with "+w.Server.Info.AgentURL) {
 		t.Fatalf("the command ended with %v:\n%s", err, out)
 	}
-	agents, err := w.server.Agents(t.Context())
+	agents, err := w.Server.Agents(t.Context())
 	check(t, err)
 	if len(agents) != 1 || agents[0].Agent.Version != "1.1.0" {
 		t.Errorf("the server knows %+v", agents)
@@ -68,7 +68,7 @@ func TestShownCommandSendsNothingToAnotherServer(t *testing.T) {
 	impostor.StartTLS()
 	defer impostor.Close()
 	top := filepath.Join(w.Dir, "web-01")
-	out, _, err := w.paste(strings.ReplaceAll(line, w.server.Info.AgentURL, impostor.URL) + " --no-service --unsafe-top --top " + top)
+	out, _, err := w.paste(strings.ReplaceAll(line, w.Server.Info.AgentURL, impostor.URL) + " --no-service --unsafe-top --top " + top)
 	if err == nil || asked.Load() != 0 || !strings.Contains(out, "certificate") {
 		t.Errorf("the command ended with %v after %d requests:\n%s", err, asked.Load(), out)
 	}

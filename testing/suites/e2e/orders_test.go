@@ -33,10 +33,10 @@ const (
 // silent stores agents of this machine's platform that never check in, while the
 // server is stopped.
 func (w *world) silent(n int, like adminapi.Agent) {
-	w.t.Helper()
-	check(w.t, w.server.Stop())
-	db, err := sqlite.Open(w.t.Context(), filepath.Join(w.server.Data, "muster.db"), sqlite.Options{})
-	check(w.t, err)
+	w.Helper()
+	check(w, w.Server.Stop())
+	db, err := sqlite.Open(w.Context(), filepath.Join(w.Server.Data, "muster.db"), sqlite.Options{})
+	check(w, err)
 	platform := strings.NewReplacer(`"amd64"`, fmt.Sprintf("%q", runtime.GOARCH), `"linux"`, fmt.Sprintf("%q", runtime.GOOS))
 	now := time.Now().UTC()
 	var all errgroup.Group
@@ -44,25 +44,25 @@ func (w *world) silent(n int, like adminapi.Agent) {
 	for i := range n {
 		id := fmt.Sprintf("silent-%05d", i)
 		all.Go(func() error {
-			return db.Agents().Create(w.t.Context(), fleet.Agent{
+			return db.Agents().Create(w.Context(), fleet.Agent{
 				ID: id, Type: "PERMANENT", Active: true, PolicyID: like.PolicyId, AccessKeyID: "key-" + id, AccessKeyHash: "hash",
 				EnrolledAt: now, Version: "1.0.0", LocalMetadata: json.RawMessage(platform.Replace(string(simagent.Metadata(id, "1.0.0")))), Tags: []string{},
 			})
 		})
 	}
-	check(w.t, errors.Join(all.Wait(), db.Close()))
-	check(w.t, w.server.Start(w.t.Context()))
+	check(w, errors.Join(all.Wait(), db.Close()))
+	check(w, w.Server.Start(w.Context()))
 }
 
 // killedDuringOrder orders a version for all agents as a client that gives up once the server
 // carries the order out, and kills the server in the middle of it. It returns the id of the action,
 // or "" if the server was done before.
 func (w *world) killedDuringOrder(version string) string {
-	w.t.Helper()
-	ctx, giveUp := context.WithCancel(w.t.Context())
+	w.Helper()
+	ctx, giveUp := context.WithCancel(w.Context())
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := w.server.Do(ctx, http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{"agents": "*", "version": version})
+		resp, err := w.Server.Do(ctx, http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{"agents": "*", "version": version})
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
@@ -71,17 +71,17 @@ func (w *world) killedDuringOrder(version string) string {
 		}
 		answered <- err
 	}()
-	for end := time.Now().Add(waitLimit); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(harness.WaitLimit); ; time.Sleep(5 * time.Millisecond) {
 		st, err := w.status(version)
 		switch {
 		case time.Now().After(end):
 			giveUp()
-			w.t.Fatalf("the order is not carried out: %v, %v", err, <-answered)
+			w.Fatalf("the order is not carried out: %v, %v", err, <-answered)
 		case err != nil: // it is not accepted yet
 		case st.Preparing == nil:
 			giveUp()
 			if err := <-answered; err != nil {
-				w.t.Logf("the order was too quick, and its client has %v", err)
+				w.Logf("the order was too quick, and its client has %v", err)
 			}
 			return ""
 		default:
@@ -89,11 +89,11 @@ func (w *world) killedDuringOrder(version string) string {
 			if st.Preparing.Handled == 0 {
 				continue
 			}
-			check(w.t, w.server.Kill())
+			check(w, w.Server.Kill())
 			if err := <-answered; err == nil {
 				return ""
 			}
-			w.t.Logf("killed after %d of %d agents", st.Preparing.Handled, st.Preparing.Agents)
+			w.Logf("killed after %d of %d agents", st.Preparing.Handled, st.Preparing.Agents)
 			return st.ActionId
 		}
 	}
@@ -102,12 +102,12 @@ func (w *world) killedDuringOrder(version string) string {
 // killedDuringCancel cancels an action as a client that gives up, and kills the server once it has
 // begun to carry that out.
 func (w *world) killedDuringCancel(id, version string) {
-	w.t.Helper()
-	ctx, giveUp := context.WithTimeout(w.t.Context(), waitLimit)
+	w.Helper()
+	ctx, giveUp := context.WithTimeout(w.Context(), harness.WaitLimit)
 	defer giveUp()
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := w.server.Do(ctx, http.MethodPost, "/api/fleet/agents/actions/"+id+"/cancel", nil)
+		resp, err := w.Server.Do(ctx, http.MethodPost, "/api/fleet/agents/actions/"+id+"/cancel", nil)
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -120,16 +120,16 @@ func (w *world) killedDuringCancel(id, version string) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	giveUp()
-	check(w.t, w.server.Kill())
+	check(w, w.Server.Kill())
 	if err := <-answered; err == nil {
-		w.t.Log("the cancellation was done before the server was killed")
+		w.Log("the cancellation was done before the server was killed")
 	}
-	check(w.t, w.server.Start(w.t.Context()))
+	check(w, w.Server.Start(w.Context()))
 }
 
 // waiting returns how many agents have not begun an upgrade that is ordered for them.
 func (w *world) waiting() (int, error) {
-	list, err := harness.Get[adminapi.AgentList](w.t.Context(), w.server, "/api/fleet/agents?perPage=1&showInactive=true&kuery="+url.QueryEscape("progress: (sent or waiting_for_host)"))
+	list, err := harness.Get[adminapi.AgentList](w.Context(), w.Server, "/api/fleet/agents?perPage=1&showInactive=true&kuery="+url.QueryEscape("progress: (sent or waiting_for_host)"))
 	return list.Total, err
 }
 
@@ -138,13 +138,13 @@ func (w *world) waiting() (int, error) {
 // a host runs the version, and the audit trail says what was done. The same goes for its cancellation.
 func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web")
-	ctx, web := t.Context(), w.hosts[0]
+	ctx, web := t.Context(), w.Hosts[0]
 	d := &deliveries{count: map[string]map[string]int{}}
-	like, err := w.server.Agent(ctx, web.ID)
+	like, err := w.Server.Agent(ctx, web.ID)
 	check(t, err)
 	w.silent(silentAgents, like)
 	running := w.simulated(3, d)
-	w.online(web)
+	w.Online("", web)
 	all := silentAgents + len(running) + 1
 
 	var version, id string
@@ -156,18 +156,18 @@ func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 			w.upgraded(web, version)
 			st, err := w.status(version)
 			check(t, err)
-			_, err = w.server.CLI(ctx, "actions", "cancel", st.ActionId)
+			_, err = w.Server.CLI(ctx, "actions", "cancel", st.ActionId)
 			check(t, err)
 		}
 		version = fmt.Sprintf("1.%d.0", try)
-		w.publish(version, w.Programs.Agent)
+		w.Publish(version, w.Programs.Agent)
 		id = w.killedDuringOrder(version)
-		if w.server.PID() == 0 {
-			check(t, w.server.Start(ctx))
+		if w.Server.PID() == 0 {
+			check(t, w.Server.Start(ctx))
 		}
 	}
 
-	eventually(t, "the whole order", func() error {
+	harness.Eventually(t, "the whole order", func() error {
 		st, err := w.status(version)
 		if err == nil && (st.ActionId != id || st.Preparing != nil || st.NbAgentsActioned != all || st.NbAgentsActionCreated != all || st.NbAgentsFailed != 0) {
 			err = fmt.Errorf("it is %+v", st)
@@ -175,8 +175,8 @@ func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 		return err
 	})
 	w.upgraded(web, version)
-	eventually(t, "the running agents have the order", func() error { return d.once(id, running) })
-	list, err := harness.Get[adminapi.ActionStatusList](ctx, w.server, "/api/fleet/agents/action_status?perPage=100")
+	harness.Eventually(t, "the running agents have the order", func() error { return d.once(id, running) })
+	list, err := harness.Get[adminapi.ActionStatusList](ctx, w.Server, "/api/fleet/agents/action_status?perPage=100")
 	check(t, err)
 	actions := 0
 	for _, st := range list.Items {
@@ -184,13 +184,13 @@ func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 			actions++
 		}
 	}
-	counts, err := harness.Get[adminapi.AgentStatusResponse](ctx, w.server, "/api/fleet/agent_status")
+	counts, err := harness.Get[adminapi.AgentStatusResponse](ctx, w.Server, "/api/fleet/agent_status")
 	check(t, err)
 	if actions != 1 || counts.Results.Updating < silentAgents {
 		t.Errorf("there are %d actions for %s, and the counts of agents are %+v", actions, version, counts.Results)
 	}
-	eventually(t, "the audit trail says what was done", func() error {
-		trail, err := harness.Get[adminapi.AuditList](ctx, w.server, "/api/v1/audit?verb=agent.upgrade")
+	harness.Eventually(t, "the audit trail says what was done", func() error {
+		trail, err := harness.Get[adminapi.AuditList](ctx, w.Server, "/api/v1/audit?verb=agent.upgrade")
 		var said []string
 		for _, e := range trail.Items {
 			if e.Subject == id {
@@ -208,7 +208,7 @@ func TestServerKilledDuringAnOrderForAllCompletesIt(t *testing.T) {
 		t.Fatalf("%d agents wait, %v", n, err)
 	}
 	w.killedDuringCancel(id, version)
-	eventually(t, "no agent waits for what was cancelled", func() error {
+	harness.Eventually(t, "no agent waits for what was cancelled", func() error {
 		n, err := w.waiting()
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d do", n)

@@ -21,9 +21,9 @@ import (
 // A restarted agent continues its upgrade, and the server never takes it for a failed one.
 func TestAgentRestartedDuringADownloadIsUpgraded(t *testing.T) {
 	w := newWorld(t, slow, "web-01")
-	h := w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
+	h := w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
 	for range 3 {
 		w.waitPhase(h, agentapi.UpgradeDownloading)
 		waitForPart(t, h)
@@ -36,7 +36,7 @@ func TestAgentRestartedDuringADownloadIsUpgraded(t *testing.T) {
 			t.Errorf("it was seen as failed: %v", w.seen(h))
 		}
 	}
-	list, err := harness.Get[adminapi.ActionStatusList](t.Context(), w.server, "/api/fleet/agents/action_status?perPage=1")
+	list, err := harness.Get[adminapi.ActionStatusList](t.Context(), w.Server, "/api/fleet/agents/action_status?perPage=1")
 	check(t, err)
 	if a := list.Items[0]; a.Status != "COMPLETE" || a.Outcome != "COMPLETE" || a.NbAgentsDone != 1 || a.NbAgentsFailed != 0 {
 		t.Errorf("the action is %s, its outcome %s, %d done, %d failed", a.Status, a.Outcome, a.NbAgentsDone, a.NbAgentsFailed)
@@ -91,9 +91,9 @@ func (h *half) Write(b []byte) (int, error) {
 // A host that stays at a percentage is online all the time.
 func TestHostThatStaysAtAPercentageHoldsARolloutNoLongerThanTheBound(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
-	archive, err := os.ReadFile(w.archives["1.1.0"])
+	h := w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
+	archive, err := os.ReadFile(w.Archives["1.1.0"])
 	check(t, err)
 	plan := w.plan("1.1.0", fmt.Sprintf(`
 select: {all: true}
@@ -101,7 +101,7 @@ source_uri: %s
 artifacts: [{checksum: "sha256:%x"}]
 strategy: {kind: all_at_once}
 health: {stale_after: 30s}
-`, stallingSource(t, filepath.Dir(w.archives["1.1.0"])), sha256.Sum256(archive)))
+`, stallingSource(t, filepath.Dir(w.Archives["1.1.0"])), sha256.Sum256(archive)))
 	begun := time.Now()
 	if code, said := w.command("rollouts", "create", "--file", plan, "--start", "--yes"); code != 0 {
 		t.Fatalf("it ended with %d:\n%s", code, said)
@@ -109,20 +109,20 @@ health: {stale_after: 30s}
 	w.waitPhase(h, agentapi.UpgradeDownloading)
 	id := w.newestRollout().ID
 	const bound = 3 * 30 * time.Second
-	for w.rollout(id).State == fleet.RolloutRunning && time.Since(begun) < bound+waitLimit {
+	for w.rollout(id).State == fleet.RolloutRunning && time.Since(begun) < bound+harness.WaitLimit {
 		time.Sleep(time.Second)
 	}
 	r := w.rollout(id)
 	if r.State == fleet.RolloutRunning || r.Counts.Failed != 1 || time.Since(begun) < bound {
 		t.Errorf("after %s it is %s with %+v", time.Since(begun).Round(time.Second), r.State, r.Counts)
 	}
-	if a := w.wait(h, "is there", func(adminapi.Agent) bool { return true }); a.Status == fleet.StatusOffline {
+	if a := w.Wait(h, "is there", func(adminapi.Agent) bool { return true }); a.Status == fleet.StatusOffline {
 		t.Error("the host is offline, so the test shows nothing")
 	}
 	if _, why := w.command("agents", "why", h.ID); !strings.Contains(why, "no progress") {
 		t.Errorf("why says nothing of it:\n%s", why)
 	}
-	attention, err := harness.Get[adminapi.Attention](t.Context(), w.server, "/api/v1/attention")
+	attention, err := harness.Get[adminapi.Attention](t.Context(), w.Server, "/api/v1/attention")
 	check(t, err)
 	if !slices.ContainsFunc(attention.Items, func(i adminapi.AttentionItem) bool { return strings.Contains(i.Text, "no progress") }) {
 		t.Errorf("attention has %+v", attention.Items)

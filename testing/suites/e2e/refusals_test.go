@@ -21,18 +21,18 @@ import (
 func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	ctx := t.Context()
-	info := w.server.Info
-	revoked, err := w.server.CLI(ctx, "keys", "create", "--name", "revoked", "-o", "json")
+	info := w.Server.Info
+	revoked, err := w.Server.CLI(ctx, "keys", "create", "--name", "revoked", "-o", "json")
 	check(t, err)
 	revokedID := field(t, revoked, "id")
 	revokedToken, err := os.ReadFile(field(t, revoked, "api_key_file"))
 	check(t, err)
-	_, err = w.server.CLI(ctx, "keys", "revoke", revokedID)
+	_, err = w.Server.CLI(ctx, "keys", "revoke", revokedID)
 	check(t, err)
 	nobody, err := port.Address()
 	check(t, err)
 
-	good := map[string]string{"--url": info.AgentURL, "--token": info.EnrollToken, "--ca-pin": info.CAPin, "--trust-root": w.publisher.TrustRoot}
+	good := map[string]string{"--url": info.AgentURL, "--token": info.EnrollToken, "--ca-pin": info.CAPin, "--trust-root": w.Publisher.TrustRoot}
 	for name, c := range map[string]struct{ flag, value, want string }{
 		"a token that was never made": {"--token", "bm90OmFrZXk=", "enrollment token is not valid"},
 		"a revoked token":             {"--token", strings.TrimSpace(string(revokedToken)), "revoked"},
@@ -48,7 +48,7 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := filepath.Join(w.Dir, "refused")
-			args := []string{"--package", w.archives["1.0.0"]}
+			args := []string{"--package", w.Archives["1.0.0"]}
 			for flag, value := range good {
 				if flag == c.flag {
 					value = c.value
@@ -66,7 +66,7 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 			}
 		})
 	}
-	agents, err := w.server.Agents(ctx)
+	agents, err := w.Server.Agents(ctx)
 	if err != nil || len(agents) != 0 {
 		t.Errorf("agents after refusals: %d, %v", len(agents), err)
 	}
@@ -74,7 +74,7 @@ func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
 
 func TestImpossibleUpgradesAreRefused(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	ctx, h := t.Context(), w.hosts[0]
+	ctx, h := t.Context(), w.Hosts[0]
 	windows := filepath.Join(w.Dir, "muster-agent-1.1.0-windows-amd64.zip")
 	program := filepath.Join(w.Dir, "program.exe")
 	check(t, os.WriteFile(program, []byte(fakepkg.Program("windows", "amd64")), 0o755))
@@ -83,7 +83,7 @@ func TestImpossibleUpgradesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	check(t, w.server.Publish(ctx, w.publisher, windows))
+	check(t, w.Server.Publish(ctx, w.Publisher, windows))
 
 	for name, c := range map[string]struct {
 		args []string
@@ -96,13 +96,13 @@ func TestImpossibleUpgradesAreRefused(t *testing.T) {
 		"no agent":                     {[]string{"--version", "1.0.0"}, "no agents are named"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := w.server.CLI(ctx, append([]string{"agents", "upgrade"}, c.args...)...)
+			_, err := w.Server.CLI(ctx, append([]string{"agents", "upgrade"}, c.args...)...)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("it said %v, want a word of %q", err, c.want)
 			}
 		})
 	}
-	list, err := harness.Get[adminapi.ActionStatusList](ctx, w.server, "/api/fleet/agents/action_status")
+	list, err := harness.Get[adminapi.ActionStatusList](ctx, w.Server, "/api/fleet/agents/action_status")
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("actions after refusals: %d, %v", len(list.Items), err)
 	}
@@ -110,7 +110,7 @@ func TestImpossibleUpgradesAreRefused(t *testing.T) {
 
 func TestServerStartErrors(t *testing.T) {
 	t.Parallel()
-	p, err := programs()
+	p, err := harness.Build()
 	check(t, err)
 	dir := t.TempDir()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,7 +138,7 @@ func TestServerStartErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"server", "--data", filepath.Join(t.TempDir(), "data"), "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
-			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+			ctx, cancel := context.WithTimeout(t.Context(), harness.WaitLimit)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, p.Muster, append(args, c.args...)...).CombinedOutput()
 			if err == nil || ctx.Err() != nil {

@@ -55,20 +55,20 @@ func (d *deliveries) once(action string, agents []string) error {
 
 // simulated starts agents that acknowledge every action, and returns their ids.
 func (w *world) simulated(n int, d *deliveries) (ids []string) {
-	w.t.Helper()
-	u, err := url.Parse(w.server.Info.AgentURL)
-	check(w.t, err)
-	config, err := capin.TLSConfig(w.server.Info.CAPin, u.Hostname())
-	check(w.t, err)
+	w.Helper()
+	u, err := url.Parse(w.Server.Info.AgentURL)
+	check(w, err)
+	config, err := capin.TLSConfig(w.Server.Info.CAPin, u.Hostname())
+	check(w, err)
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	w.t.Cleanup(func() { stop(); all.Wait() })
+	w.Cleanup(func() { stop(); all.Wait() })
 	for i := range n {
 		name := fmt.Sprint("sim-", i)
-		item, err := simagent.Enrol(w.t.Context(), w.server.Info.AgentURL, config, w.server.Info.EnrollToken, name, "1.0.0")
-		check(w.t, err)
+		item, err := simagent.Enrol(w.Context(), w.Server.Info.AgentURL, config, w.Server.Info.EnrollToken, name, "1.0.0")
+		check(w, err)
 		a := simagent.New(simagent.Options{
-			ID: item.ID, Key: item.AccessAPIKey, Host: name, Version: "1.0.0", Servers: []string{w.server.Info.AgentURL}, TLS: config,
+			ID: item.ID, Key: item.AccessAPIKey, Host: name, Version: "1.0.0", Servers: []string{w.Server.Info.AgentURL}, TLS: config,
 			OnAction: func(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
 				d.receive(act.ID, a.ID())
 				var data agentapi.UpgradeData
@@ -90,24 +90,24 @@ func (w *world) simulated(n int, d *deliveries) (ids []string) {
 // order orders an upgrade of agents to a version that no package has, and returns the
 // action.
 func (w *world) order(version string, agents []string) string {
-	w.t.Helper()
-	resp, err := w.server.Do(w.t.Context(), http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
+	w.Helper()
+	resp, err := w.Server.Do(w.Context(), http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
 		"agents": agents, "version": version, "source_uri": "https://packages.example.com/", "force": true,
 	})
-	check(w.t, err)
+	check(w, err)
 	defer resp.Body.Close()
 	var made adminapi.ActionCreated
-	check(w.t, json.NewDecoder(resp.Body).Decode(&made))
+	check(w, json.NewDecoder(resp.Body).Decode(&made))
 	if made.ActionId == "" {
-		w.t.Fatalf("the order of %s is refused: %s", version, resp.Status)
+		w.Fatalf("the order of %s is refused: %s", version, resp.Status)
 	}
 	return made.ActionId
 }
 
 // answered waits until all agents have received an action once and answered it.
 func (w *world) answered(version, action string, agents []string, d *deliveries) {
-	w.t.Helper()
-	eventually(w.t, "all agents have answered "+version, func() error {
+	w.Helper()
+	harness.Eventually(w, "all agents have answered "+version, func() error {
 		if err := d.once(action, agents); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (w *world) answered(version, action string, agents []string, d *deliveries)
 }
 
 func (w *world) status(version string) (adminapi.ActionStatus, error) {
-	list, err := harness.Get[adminapi.ActionStatusList](w.t.Context(), w.server, "/api/fleet/agents/action_status?perPage=100")
+	list, err := harness.Get[adminapi.ActionStatusList](w.Context(), w.Server, "/api/fleet/agents/action_status?perPage=100")
 	for _, s := range list.Items {
 		if s.Version != nil && *s.Version == version {
 			return s, err
@@ -137,8 +137,8 @@ func (w *world) status(version string) (adminapi.ActionStatus, error) {
 // done is not done again.
 func TestRestoredBackupLosesNoOrders(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web")
-	ctx, web := t.Context(), w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
+	ctx, web := t.Context(), w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
 	d := &deliveries{count: map[string]map[string]int{}, release: make(chan struct{})}
 	agents := w.simulated(3, d)
 	before := w.order("9.0.0", agents)
@@ -146,9 +146,9 @@ func TestRestoredBackupLosesNoOrders(t *testing.T) {
 
 	// When the backup is made, an order is open that the host carries out later.
 	check(t, web.Stop())
-	w.upgrade("1.1.0", web)
+	w.Upgrade("1.1.0", web)
 	file := filepath.Join(w.Dir, "muster.tar")
-	_, err := w.server.CLI(ctx, "backup", file, "--data", w.server.Data)
+	_, err := w.Server.CLI(ctx, "backup", file, "--data", w.Server.Data)
 	check(t, err)
 	check(t, web.Start())
 	w.upgraded(web, "1.1.0")
@@ -157,23 +157,23 @@ func TestRestoredBackupLosesNoOrders(t *testing.T) {
 		w.answered(version, w.order(version, agents), agents, d)
 	}
 	held := w.order(heldVersion, agents[:1])
-	eventually(t, "an agent is busy", func() error { return d.once(held, agents[:1]) })
+	harness.Eventually(t, "an agent is busy", func() error { return d.once(held, agents[:1]) })
 
-	_, err = w.server.CLI(ctx, "restore", file, "--data", w.server.Data, "--replace")
+	_, err = w.Server.CLI(ctx, "restore", file, "--data", w.Server.Data, "--replace")
 	if err == nil || !strings.Contains(err.Error(), "another `muster server` uses it") {
 		t.Fatalf("a restore under a running server: %v", err)
 	}
-	check(t, w.server.Stop())
-	out, err := w.server.CLI(ctx, "restore", file, "--data", w.server.Data)
+	check(t, w.Server.Stop())
+	out, err := w.Server.CLI(ctx, "restore", file, "--data", w.Server.Data)
 	if err == nil || !strings.Contains(err.Error(), "has data already") {
 		t.Fatalf("a restore over data: %v, %s", err, out)
 	}
-	out, err = w.server.CLI(ctx, "restore", file, "--data", w.server.Data, "--replace")
+	out, err = w.Server.CLI(ctx, "restore", file, "--data", w.Server.Data, "--replace")
 	check(t, err)
 	if !strings.Contains(out, "before-restore-") || !strings.Contains(out, "muster server --data") {
 		t.Errorf("the restore says %q", out)
 	}
-	check(t, w.server.Start(ctx))
+	check(t, w.Server.Start(ctx))
 
 	// The first orders have numbers that the agents have acknowledged before. One agent
 	// asks for them only when there are more than it has acknowledged.
@@ -195,7 +195,7 @@ func TestRestoredBackupLosesNoOrders(t *testing.T) {
 
 	// The host answers the open order from its record.
 	w.result(web, "1.1.0", "")
-	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == fleet.StatusOnline })
+	w.Wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == fleet.StatusOnline })
 }
 
 // A copy of the data folder is put back without any command, after the agents have received more
@@ -203,28 +203,28 @@ func TestRestoredBackupLosesNoOrders(t *testing.T) {
 // acknowledged, and all of the new ones arrive.
 func TestCopiedDataFolderLosesNoOrders(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web")
-	ctx, web := t.Context(), w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
+	ctx, web := t.Context(), w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
 	d := &deliveries{count: map[string]map[string]int{}, release: make(chan struct{})}
 	agents := w.simulated(3, d)
 	before := w.order("9.0.0", agents)
 	w.answered("9.0.0", before, agents, d)
 
-	check(t, w.server.Stop())
+	check(t, w.Server.Stop())
 	kept := filepath.Join(w.Dir, "kept")
-	check(t, harness.CopyDir(w.server.Data, kept))
-	check(t, w.server.Start(ctx))
+	check(t, harness.CopyDir(w.Server.Data, kept))
+	check(t, w.Server.Start(ctx))
 	for i := range 5 {
 		version := fmt.Sprintf("9.0.%d", i+1)
 		w.answered(version, w.order(version, agents), agents, d)
 	}
-	w.upgrade("1.1.0", web)
+	w.Upgrade("1.1.0", web)
 	w.upgraded(web, "1.1.0")
 
-	check(t, w.server.Stop())
-	check(t, os.RemoveAll(w.server.Data))
-	check(t, harness.CopyDir(kept, w.server.Data))
-	check(t, w.server.Start(ctx))
+	check(t, w.Server.Stop())
+	check(t, os.RemoveAll(w.Server.Data))
+	check(t, harness.CopyDir(kept, w.Server.Data))
+	check(t, w.Server.Start(ctx))
 	if _, err := w.status("9.0.3"); err == nil {
 		t.Fatal("the copy was not put back: it has an action that was made afterwards")
 	}
@@ -237,9 +237,9 @@ func TestCopiedDataFolderLosesNoOrders(t *testing.T) {
 		t.Errorf("what was answered before the copy: %v", err)
 	}
 	// The host runs what it has, and takes orders.
-	w.wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == fleet.StatusOnline })
-	w.publish("1.2.0", w.Programs.Agent)
-	w.upgrade("1.2.0", web)
+	w.Wait(web, "runs 1.1.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.1.0" && a.Status == fleet.StatusOnline })
+	w.Publish("1.2.0", w.Programs.Agent)
+	w.Upgrade("1.2.0", web)
 	w.upgraded(web, "1.2.0")
 }
 
@@ -247,18 +247,18 @@ func TestCopiedDataFolderLosesNoOrders(t *testing.T) {
 // SQLite cannot read, and one that nothing can. Every command works for the other hosts.
 func TestUnreadableDocumentBreaksNoCommand(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web")
-	ctx, web := t.Context(), w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
+	ctx, web := t.Context(), w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
 	d := &deliveries{count: map[string]map[string]int{}, release: make(chan struct{})}
 	agents := w.simulated(3, d)
-	check(t, w.server.Stop())
-	file := filepath.Join(w.server.Data, "muster.db")
+	check(t, w.Server.Stop())
+	file := filepath.Join(w.Server.Data, "muster.db")
 	doc := func(id, local string) string {
 		return fmt.Sprintf(`{"id":%q,"type":"PERMANENT","active":true,"policy_id":"default","tags":[],"local_metadata":%s}`, id, local)
 	}
 	sqlitetest.DamageAgent(t, file, agents[0], doc(agents[0], strings.Repeat(`{"a":`, 1_001)+"1"+strings.Repeat("}", 1_001)))
 	sqlitetest.DamageAgent(t, file, agents[1], doc(agents[1], `{"host":`))
-	check(t, w.server.Start(ctx))
+	check(t, w.Server.Start(ctx))
 
 	for _, args := range [][]string{
 		{"agents", "list"},
@@ -267,18 +267,18 @@ func TestUnreadableDocumentBreaksNoCommand(t *testing.T) {
 		{"agents", "list", "--kuery", "not local_metadata.os.platform: x"},
 		{"agents", "why", "sim-2"},
 	} {
-		out, err := w.server.CLI(ctx, args...)
+		out, err := w.Server.CLI(ctx, args...)
 		if err != nil || !strings.Contains(out, "sim-2") {
 			t.Errorf("muster %s: %v %s", strings.Join(args, " "), err, out)
 		}
 	}
-	if out, err := w.server.CLI(ctx, "attention"); err != nil || !strings.Contains(out, agents[1]) {
+	if out, err := w.Server.CLI(ctx, "attention"); err != nil || !strings.Contains(out, agents[1]) {
 		t.Errorf("attention does not name the document that cannot be read: %v %s", err, out)
 	}
-	_, err := w.server.CLI(ctx, "agents", "upgrade", "--version", "1.1.0", "web") // by host name
+	_, err := w.Server.CLI(ctx, "agents", "upgrade", "--version", "1.1.0", "web") // by host name
 	check(t, err)
 	w.upgraded(web, "1.1.0")
 	// The host that SQLite could not read can be removed like any other.
-	_, err = w.server.CLI(ctx, "agents", "unenroll", agents[0], "--revoke")
+	_, err = w.Server.CLI(ctx, "agents", "unenroll", agents[0], "--revoke")
 	check(t, err)
 }

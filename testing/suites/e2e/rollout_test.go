@@ -27,20 +27,20 @@ const (
 
 // plan writes a plan for the whole fleet to version; the rest of it is YAML.
 func (w *world) plan(version, rest string) string {
-	w.t.Helper()
+	w.Helper()
 	path := filepath.Join(w.Dir, fmt.Sprintf("plan-%s-%d.yaml", version, time.Now().UnixNano()))
 	text := fmt.Sprintf("name: to %s\nversion: %s\n%s", version, version, rest)
-	check(w.t, os.WriteFile(path, []byte(text), 0o600))
+	check(w, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 // command runs a command line to its end, within the limit for a whole rollout, and
 // returns its exit code and its output.
 func (w *world) command(args ...string) (code int, output string) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 3*waitLimit)
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 3*harness.WaitLimit)
 	defer cancel()
-	out, err := w.server.CLI(ctx, args...)
+	out, err := w.Server.CLI(ctx, args...)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -48,45 +48,45 @@ func (w *world) command(args ...string) (code int, output string) {
 	case errors.As(err, &exit):
 		return exit.ExitCode(), out + err.Error()
 	}
-	w.t.Fatal(err)
+	w.Fatal(err)
 	return 0, ""
 }
 
 // rollOut creates, starts and follows a rollout until it ends or waits.
 func (w *world) rollOut(plan string, wantCode int) adminapi.Rollout {
-	w.t.Helper()
+	w.Helper()
 	if code, said := w.command("rollouts", "create", "--file", plan, "--start", "--yes", "--wait", "--timeout", "3m"); code != wantCode {
-		w.t.Fatalf("it ended with %d, want %d:\n%s", code, wantCode, said)
+		w.Fatalf("it ended with %d, want %d:\n%s", code, wantCode, said)
 	}
 	return w.newestRollout()
 }
 
 func (w *world) newestRollout() adminapi.Rollout {
-	w.t.Helper()
-	list, err := harness.Get[adminapi.RolloutList](w.t.Context(), w.server, "/api/v1/rollouts")
-	check(w.t, err)
+	w.Helper()
+	list, err := harness.Get[adminapi.RolloutList](w.Context(), w.Server, "/api/v1/rollouts")
+	check(w, err)
 	if len(list.Items) == 0 {
-		w.t.Fatal("there is no rollout")
+		w.Fatal("there is no rollout")
 	}
 	return w.rollout(list.Items[0].ID) // lists have no batches
 }
 
 func (w *world) rollout(id string) adminapi.Rollout {
-	w.t.Helper()
-	r, err := harness.Get[adminapi.RolloutItem](w.t.Context(), w.server, "/api/v1/rollouts/"+id)
-	check(w.t, err)
+	w.Helper()
+	r, err := harness.Get[adminapi.RolloutItem](w.Context(), w.Server, "/api/v1/rollouts/"+id)
+	check(w, err)
 	return r.Item
 }
 
 func TestRollingRolloutUpgradesOneHostAtATime(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "web-03")
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	r := w.rollOut(w.plan("1.1.0", `
 select: {all: true}
 strategy: {kind: rolling, batch_size: 1}
 health: {wait: 2s}
 `), exitCompleted)
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		w.upgraded(h, "1.1.0")
 	}
 	if r.State != "completed" || r.Counts.Succeeded != 3 || len(r.Batches) != 3 {
@@ -107,7 +107,7 @@ health: {wait: 2s}
 
 func TestFailingCanaryStopsTheRollout(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "web-03", "web-04")
-	w.publish("1.2.0", w.Programs.Crasher)
+	w.Publish("1.2.0", w.Programs.Crasher)
 	r := w.rollOut(w.plan("1.2.0", `
 select: {all: true}
 strategy: {kind: canary, canary: {size: 1}}
@@ -117,9 +117,9 @@ health: {wait: 2s}
 		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
 	}
 	var canary, rest []*harness.Host
-	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.ID+"/targets?perPage=100")
+	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.Server, "/api/v1/rollouts/"+r.ID+"/targets?perPage=100")
 	check(t, err)
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		i := slices.IndexFunc(targets.Items, func(target adminapi.Target) bool { return target.AgentID == h.ID })
 		if targets.Items[i].OfferedAt != nil {
 			canary = append(canary, h)
@@ -136,8 +136,8 @@ health: {wait: 2s}
 		t.Errorf("why not %s? It says:\n%s", rest[0].Name, said)
 	}
 	// The rollout has locked the host: a single upgrade is refused with its name.
-	w.publish("1.2.1", w.Programs.Agent)
-	resp, err := w.server.Do(t.Context(), http.MethodPost, "/api/fleet/agents/"+rest[0].ID+"/upgrade", map[string]string{"version": "1.2.1"})
+	w.Publish("1.2.1", w.Programs.Agent)
+	resp, err := w.Server.Do(t.Context(), http.MethodPost, "/api/fleet/agents/"+rest[0].ID+"/upgrade", map[string]string{"version": "1.2.1"})
 	check(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusConflict {
@@ -150,20 +150,16 @@ health: {wait: 2s}
 	if code, said := w.command("rollouts", "cancel", r.ID, "--why", "1.2.0 crashes", "--wait"); code != 5 {
 		t.Errorf("cancel ended with %d:\n%s", code, said)
 	}
-	w.upgrade("1.2.1", rest[0])
+	w.Upgrade("1.2.1", rest[0])
 	w.upgraded(rest[0], "1.2.1")
 }
 
 func TestRingWaitsForLowerRings(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	for ring, name := range []string{"first", "second"} {
-		h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], name, harness.HostOptions{Tags: []string{fmt.Sprint("ring=", ring)}})
-		check(t, err)
-		w.hosts = append(w.hosts, h)
-		check(t, h.Start())
+		w.AddHosts("1.0.0", harness.HostOptions{Tags: []string{fmt.Sprint("ring=", ring)}}, name)
 	}
-	w.identify()
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	ring := func(n int) string {
 		return w.plan("1.1.0", fmt.Sprintf("select: {all: true}\nstrategy: {kind: rings, rings: {only: [%d]}}\nhealth: {wait: 2s}\n", n))
 	}
@@ -172,30 +168,30 @@ func TestRingWaitsForLowerRings(t *testing.T) {
 		t.Fatalf("ring 1 went before ring 0, or the refusal does not name the host (%d):\n%s", code, said)
 	}
 	w.rollOut(ring(0), exitCompleted)
-	w.upgraded(w.hosts[0], "1.1.0")
-	w.onDisk(w.hosts[1], "1.0.0")
+	w.upgraded(w.Hosts[0], "1.1.0")
+	w.onDisk(w.Hosts[1], "1.0.0")
 	w.rollOut(ring(1), exitCompleted)
-	w.upgraded(w.hosts[1], "1.1.0")
+	w.upgraded(w.Hosts[1], "1.1.0")
 }
 
 func TestRolloutIsRolledBack(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	r := w.rollOut(w.plan("1.1.0", "select: {all: true}\nstrategy: {kind: all_at_once}\nhealth: {wait: 2s}\n"), exitCompleted)
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		w.upgraded(h, "1.1.0")
 	}
 	if code, said := w.command("rollouts", "rollback", r.ID, "--scope", "all", "--why", "customers complain", "--wait", "--timeout", "3m"); code != exitCompleted {
 		t.Fatalf("the rollback ended with %d:\n%s", code, said)
 	}
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		w.onDisk(h, "1.0.0")
 	}
 	back := w.newestRollout()
 	if back.RollbackOf == "" || back.RollbackOf != r.ID || back.Counts.Succeeded != 2 {
 		t.Errorf("the rollback is %+v", back)
 	}
-	eventually(t, "the first rollout is rolled back", func() error {
+	harness.Eventually(t, "the first rollout is rolled back", func() error {
 		if now := w.rollout(r.ID); now.State != "rolled_back" {
 			return fmt.Errorf("it is %s", now.State)
 		}
@@ -205,7 +201,7 @@ func TestRolloutIsRolledBack(t *testing.T) {
 
 func TestRolloutContinuesAfterTheServerIsKilled(t *testing.T) {
 	w := newWorld(t, slow, "web-01", "web-02")
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	code, said := w.command("rollouts", "create", "--file", w.plan("1.1.0", `
 select: {all: true}
 strategy: {kind: rolling, batch_size: 1}
@@ -215,8 +211,8 @@ health: {wait: 2s}
 		t.Fatal(said)
 	}
 	r := w.newestRollout()
-	eventually(t, "a host downloads", func() error {
-		agents, err := w.server.Agents(t.Context())
+	harness.Eventually(t, "a host downloads", func() error {
+		agents, err := w.Server.Agents(t.Context())
 		if err == nil && !slices.ContainsFunc(agents, func(a adminapi.Agent) bool {
 			return a.UpgradeDetails != nil && a.UpgradeDetails.State == agentapi.UpgradeDownloading
 		}) {
@@ -224,15 +220,15 @@ health: {wait: 2s}
 		}
 		return err
 	})
-	check(t, w.server.Kill())
-	check(t, w.server.Start(t.Context()))
-	eventually(t, "the rollout is completed", func() error {
+	check(t, w.Server.Kill())
+	check(t, w.Server.Start(t.Context()))
+	harness.Eventually(t, "the rollout is completed", func() error {
 		if now := w.rollout(r.ID); now.State != "completed" {
 			return fmt.Errorf("it is %s with %+v", now.State, now.Counts)
 		}
 		return nil
 	})
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		w.upgraded(h, "1.1.0")
 	}
 }
@@ -242,12 +238,8 @@ health: {wait: 2s}
 // have committed the version.
 func TestCancelDuringADownloadEndsAsItsHost(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{DownloadRate: 1 << 20}, "web-01")
-	quick, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-02", harness.HostOptions{})
-	check(t, err)
-	w.hosts = append(w.hosts, quick)
-	check(t, quick.Start())
-	w.online(quick)
-	w.publish("1.1.0", w.Programs.Agent)
+	quick := w.AddHosts("1.0.0", harness.HostOptions{}, "web-02")[0]
+	w.Publish("1.1.0", w.Programs.Agent)
 	if code, said := w.command("rollouts", "create", "--file", w.plan("1.1.0", `
 select: {all: true}
 strategy: {kind: all_at_once}
@@ -261,9 +253,9 @@ health: {wait: 2s}
 		t.Fatalf("the cancelled rollout ended with %d:\n%s", code, said)
 	}
 	var ran []*harness.Host
-	for _, h := range w.hosts {
-		a := w.wait(h, "to be idle", func(a adminapi.Agent) bool { return a.UpgradeStartedAt == nil })
-		targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+id+"/targets?agent="+h.ID)
+	for _, h := range w.Hosts {
+		a := w.Wait(h, "to be idle", func(a adminapi.Agent) bool { return a.UpgradeStartedAt == nil })
+		targets, err := harness.Get[adminapi.TargetList](t.Context(), w.Server, "/api/v1/rollouts/"+id+"/targets?agent="+h.ID)
 		check(t, err)
 		_, why := w.command("agents", "why", h.ID, "--rollout", id)
 		runs := a.Agent.Version == "1.1.0"
@@ -288,8 +280,8 @@ health: {wait: 2s}
 	if back := w.newestRollout(); back.RollbackOf == "" || back.RollbackOf != id || back.Counts.Succeeded != len(ran) {
 		t.Errorf("%d hosts ran the version, the rollback is %+v", len(ran), back)
 	}
-	for _, h := range w.hosts {
-		w.wait(h, "runs 1.0.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil })
+	for _, h := range w.Hosts {
+		w.Wait(h, "runs 1.0.0", func(a adminapi.Agent) bool { return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil })
 		w.onDisk(h, "1.0.0")
 	}
 }

@@ -1,16 +1,17 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/kit/harness"
 	"github.com/muster-fleet/muster/testing/kit/nspawn"
 )
 
@@ -20,29 +21,10 @@ type serverUnit struct {
 	t *testing.T
 }
 
-func (m *serverUnit) run(args ...string) string {
-	m.t.Helper()
-	out, err := m.Run(m.t.Context(), args...)
-	if err != nil {
-		m.t.Fatalf("%v\n%s", err, out)
-	}
-	return strings.TrimSpace(out)
-}
-
-func (m *serverUnit) close() {
-	if m.t.Failed() {
-		ctx, cancel := context.WithTimeout(context.Background(), waitLimit) // the test's own context has ended
-		defer cancel()
-		journal, _ := m.Run(ctx, "journalctl", "--no-pager", "--lines=200", "--unit=muster")
-		m.t.Logf("journal of the server:\n%s", journal)
-	}
-	check(m.t, m.Close())
-}
-
 // upgradeIs waits until the last upgrade is in a phase or has ended in it.
 func (m *serverUnit) upgradeIs(phase fleet.ServerPhase, to string) (u fleet.ServerUpgrade) {
 	m.t.Helper()
-	eventually(m.t, fmt.Sprintf("the upgrade to %s is %s", to, phase), func() error {
+	harness.Eventually(m.t, fmt.Sprintf("the upgrade to %s is %s", to, phase), func() error {
 		out, err := m.Run(m.t.Context(), "runuser", "-u", "muster", "--", "muster", "server", "upgrade", "--status", "-o", "json")
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &u)
@@ -60,22 +42,18 @@ func (m *serverUnit) upgradeIs(phase fleet.ServerPhase, to string) (u fleet.Serv
 // server continues.
 func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 	t.Parallel()
-	nspawn.Require(t)
+	nspawn.Require(t, nspawn.Systemd)
 	built, err := serverVersions()
 	check(t, err)
-	vm, err := nspawn.New(t.Context(), t.TempDir(), "muster-01", binDir)
-	check(t, err)
-	m := &serverUnit{vm, t}
-	t.Cleanup(m.close)
-	check(t, m.Boot(t.Context()))
+	m := &serverUnit{nspawn.Start(t, nspawn.Options{Name: "muster-01", Share: []string{filepath.Dir(filepath.Dir(built[oldServer]))}}), t}
 	for _, version := range []string{oldServer, newServer} {
-		m.run(built[version], "server", "install")
+		m.Must(built[version], "server", "install")
 	}
-	m.run("useradd", "--system", "--home-dir", "/var/lib/muster", "--shell", "/usr/sbin/nologin", "muster")
-	m.run("sh", "-c", "muster server unit --dir /etc/systemd/system && systemd-analyze verify --man=no /etc/systemd/system/muster.service /etc/systemd/system/muster-switch.socket && systemctl daemon-reload && systemctl enable --now muster && sync")
+	m.Must("useradd", "--system", "--home-dir", "/var/lib/muster", "--shell", "/usr/sbin/nologin", "muster")
+	m.Must("sh", "-c", "muster server unit --dir /etc/systemd/system && systemd-analyze verify --man=no /etc/systemd/system/muster.service /etc/systemd/system/muster-switch.socket && systemctl daemon-reload && systemctl enable --now muster && sync")
 	runs := func(version string) {
 		t.Helper()
-		eventually(t, "systemd runs "+version, func() error {
+		harness.Eventually(t, "systemd runs "+version, func() error {
 			out, err := m.Run(t.Context(), "sh", "-c", "readlink /proc/$(systemctl show --property=MainPID --value muster)/exe")
 			if err == nil && strings.TrimSpace(out) != "/usr/lib/muster/"+version+"/bin/muster" {
 				err = fmt.Errorf("it runs %s", out)
@@ -87,8 +65,8 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 	m.rootsOwn()
 	to := newServer
 	for _, phase := range []fleet.ServerPhase{fleet.ServerStop, fleet.ServerBackup, fleet.ServerMigrate, fleet.ServerStart} {
-		since := m.run("date", "+@%s")
-		eventually(t, "the upgrade begins", func() error { // a server that has just started does not list itself yet
+		since := m.Must("date", "+@%s")
+		harness.Eventually(t, "the upgrade begins", func() error { // a server that has just started does not list itself yet
 			out, err := m.Run(t.Context(), "runuser", "-u", "muster", "--", "muster", "server", "upgrade", "--to", to, "--detach")
 			if err != nil {
 				err = fmt.Errorf("%w: %s", err, out)
@@ -96,9 +74,9 @@ func TestUpgradeOfServersGoesOnAfterAPowerCut(t *testing.T) {
 			return err
 		})
 		seen := fmt.Sprintf(`journalctl --unit=muster --no-pager --follow --since=%s | grep --max-count=1 'phase=%s from=.* to=%s '`, since, phase, to)
-		m.run("timeout", "120", "sh", "-c", seen)
+		m.Must("timeout", "120", "sh", "-c", seen)
 		check(t, m.PowerCut())
-		check(t, m.Boot(t.Context()))
+		m.On()
 		u := m.upgradeIs(fleet.ServerDone, to)
 		runs(to)
 		t.Logf("the power was cut in the phase %s: %s, problem %q", phase, u.Phase, u.Problem)
@@ -127,7 +105,7 @@ func (m *serverUnit) rootsOwn() {
 		conn, err := net.Dial("unix", m.Path(socket))
 		check(m.t, err)
 		defer conn.Close()
-		check(m.t, conn.SetDeadline(time.Now().Add(waitLimit)))
+		check(m.t, conn.SetDeadline(time.Now().Add(harness.WaitLimit)))
 		_, err = fmt.Fprintln(conn, request)
 		check(m.t, err)
 		answer, err := io.ReadAll(conn)
@@ -145,24 +123,24 @@ func (m *serverUnit) rootsOwn() {
 			m.t.Errorf("%q is answered %q, want %q", request, got, want)
 		}
 	}
-	m.run("sh", "-c", "journalctl --no-pager --unit='muster-switch@*' | grep --quiet 'request for a version is refused.*9.0.0'")
+	m.Must("sh", "-c", "journalctl --no-pager --unit='muster-switch@*' | grep --quiet 'request for a version is refused.*9.0.0'")
 
 	// A version that the server's user can change is not run by root, and says so before anything changes.
-	m.run("chown", "muster", "/usr/lib/muster/"+newServer)
-	eventually(m.t, "the upgrade to a version of the server's user is refused", func() error { // a server that has just started does not list itself yet
+	m.Must("chown", "muster", "/usr/lib/muster/"+newServer)
+	harness.Eventually(m.t, "the upgrade to a version of the server's user is refused", func() error { // a server that has just started does not list itself yet
 		out, err := m.Run(m.t.Context(), "sh", "-c", "exec 2>&1; runuser -u muster -- muster server upgrade --to "+newServer)
 		if want := "muster-switch.socket refuses to check " + newServer + ": /usr/lib/muster/" + newServer + " belongs to the user "; err == nil || !strings.Contains(out, want) {
 			return fmt.Errorf("refused: %t, and the output is %s", err != nil, out)
 		}
 		return nil
 	})
-	m.run("chown", "root", "/usr/lib/muster/"+newServer)
+	m.Must("chown", "root", "/usr/lib/muster/"+newServer)
 	m.is("readlink /etc/muster/lib", "/usr/lib/muster/"+oldServer)
 }
 
 func (m *serverUnit) is(command, want string) {
 	m.t.Helper()
-	if out := m.run("sh", "-c", command); out != want {
+	if out := m.Must("sh", "-c", command); out != want {
 		m.t.Errorf("%s: %q, want %q", command, out, want)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/harness"
 	"github.com/muster-fleet/muster/testing/kit/port"
 	"github.com/muster-fleet/muster/testing/kit/simagent"
 	"github.com/muster-fleet/muster/testing/kit/toolchain"
@@ -39,22 +40,23 @@ const (
 // serverVersions are two versions of the server. The later one has a schema more in both
 // stores, from which it can go back, and a field more in enrollment keys.
 var serverVersions = sync.OnceValues(func() (map[string]string, error) {
-	if _, err := programs(); err != nil { // makes the folder of programs
+	built, err := harness.Build()
+	if err != nil {
 		return nil, err
 	}
 	root, err := toolchain.Root()
 	if err != nil {
 		return nil, err
 	}
-	overlay, err := laterSchema(root, binDir)
+	overlay, err := laterSchema(root, built.Dir)
 	if err != nil {
 		return nil, err
 	}
-	older, err := toolchain.BuildServer(context.Background(), root, filepath.Join(binDir, oldServer), oldServer, io.Discard)
+	older, err := toolchain.BuildServer(context.Background(), root, filepath.Join(built.Dir, oldServer), oldServer, io.Discard)
 	if err != nil {
 		return nil, err
 	}
-	newer, err := toolchain.BuildChangedServer(context.Background(), root, filepath.Join(binDir, newServer), newServer, overlay, io.Discard)
+	newer, err := toolchain.BuildChangedServer(context.Background(), root, filepath.Join(built.Dir, newServer), newServer, overlay, io.Discard)
 	return map[string]string{oldServer: older.Muster, newServer: newer.Muster}, err
 })
 
@@ -274,29 +276,15 @@ func (m *serverMachine) tls() *tls.Config {
 	return config
 }
 
-// request asks the admin API.
-func (m *serverMachine) request(method, path, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(m.t.Context(), method, "https://"+m.admin+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "ApiKey "+m.adminKey)
-	req.Header.Set("kbn-xsrf", "muster")
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: m.tls(), DisableKeepAlives: true}, Timeout: 20 * time.Second}
-	return c.Do(req)
+// server is for requests to its admin API.
+func (m *serverMachine) server() *harness.Server {
+	return &harness.Server{Info: harness.ServerInfo{AdminURL: "https://" + m.admin, AdminKey: m.adminKey, CAPin: m.pin}}
 }
 
 func getAdmin[T any](m *serverMachine, path string) (T, error) {
-	var out T
-	resp, err := m.request(http.MethodGet, path, "")
-	if err != nil {
-		return out, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return out, errors.New(resp.Status)
-	}
-	return out, json.NewDecoder(resp.Body).Decode(&out)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 20*time.Second)
+	defer cancel()
+	return harness.Get[T](ctx, m.server(), path)
 }
 
 // upgradeServers runs the command on the machine and returns how the upgrade ended.
@@ -470,13 +458,13 @@ func TestFieldsOfALaterServerSurviveTheEarlierOne(t *testing.T) {
 	m := newServerMachine(t, "", nil)
 	m.upgradeServers(newServer)
 	m.serves(newServer)
-	resp, err := m.request(http.MethodPost, "/api/fleet/enrollment_api_keys", `{"policy_id":"default","name":"later"}`)
+	resp, err := m.server().Do(t.Context(), http.MethodPost, "/api/fleet/enrollment_api_keys", map[string]string{"policy_id": "default", "name": "later"})
 	check(t, err)
 	var made adminapi.EnrollmentKeyItem
 	check(t, errors.Join(json.NewDecoder(resp.Body).Decode(&made), resp.Body.Close()))
 	m.upgradeServers(oldServer)
 	m.serves(oldServer)
-	resp, err = m.request(http.MethodDelete, "/api/fleet/enrollment_api_keys/"+made.Item.Id, "")
+	resp, err = m.server().Do(t.Context(), http.MethodDelete, "/api/fleet/enrollment_api_keys/"+made.Item.Id, nil)
 	check(t, err)
 	check(t, resp.Body.Close())
 	m.stop()
@@ -680,8 +668,8 @@ func TestUpgradeOfServersIsUndoneAsAWhole(t *testing.T) {
 		m.forgets()
 		h.connected(t, agents)
 		h.complete(t)
-		freeze := fmt.Sprintf(`{"name": "year's end", "from": %q, "to": %q}`, time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339))
-		resp, err := m.request(http.MethodPost, "/api/v1/freezes", freeze)
+		freeze := map[string]any{"name": "year's end", "from": time.Now().Format(time.RFC3339), "to": time.Now().Add(time.Hour).Format(time.RFC3339)}
+		resp, err := m.server().Do(t.Context(), http.MethodPost, "/api/v1/freezes", freeze)
 		check(t, err)
 		check(t, resp.Body.Close())
 		if resp.StatusCode != http.StatusOK {

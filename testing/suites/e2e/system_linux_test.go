@@ -25,7 +25,7 @@ func TestVersionBelowAReadOnlyPrefixIsUpgradedAndRestored(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	root := filepath.Join(w.Dir, "system")
 	s := layout.System{Prefix: filepath.Join(root, "usr"), SysConfDir: filepath.Join(root, "etc"), LocalStateDir: filepath.Join(root, "var")}
-	check(t, harness.PlaceVersion(t.Context(), w.archives["1.0.0"], s, "1.0.0", func(path string) string { return path }))
+	check(t, harness.PlaceVersion(t.Context(), w.Archives["1.0.0"], s, "1.0.0", func(path string) string { return path }))
 	check(t, syscall.Mount(s.Prefix, s.Prefix, "", syscall.MS_BIND, ""))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(s.Prefix, syscall.MNT_DETACH); err != nil {
@@ -38,12 +38,12 @@ func TestVersionBelowAReadOnlyPrefixIsUpgradedAndRestored(t *testing.T) {
 	}
 	brought := names(t, s.Prefix)
 
-	h, err := w.InstallSystem(t.Context(), w.server, w.publisher, s, "1.0.0", "web-01", harness.HostOptions{})
+	h, err := w.InstallSystem(t.Context(), w.Server, w.Publisher, s, "1.0.0", "web-01", harness.HostOptions{})
 	check(t, err)
 	t.Cleanup(func() { check(t, h.Stop()) }) // before the unmount
 	check(t, h.Start())
-	w.hosts = append(w.hosts, h)
-	w.identify()
+	w.Hosts = append(w.Hosts, h)
+	w.Online("", w.Hosts...)
 	below := func(folder string) {
 		t.Helper()
 		program, err := filepath.EvalSymlinks(s.Roots().Link(layout.AgentLink))
@@ -65,18 +65,18 @@ func TestVersionBelowAReadOnlyPrefixIsUpgradedAndRestored(t *testing.T) {
 		t.Errorf("muster-agent version: %v\n%s", err, out)
 	}
 
-	w.publish("1.2.0", w.Programs.CrashLooper)
-	w.upgrade("1.2.0", h)
+	w.Publish("1.2.0", w.Programs.CrashLooper)
+	w.Upgrade("1.2.0", h)
 	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
 	below(s.Version("1.0.0"))
 
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 	below(filepath.Join(s.Roots().Top, layout.DataDir))
 
 	// The command finds the installation from a program in either place.
-	eventually(t, "the host can be rolled back", func() error {
+	harness.Eventually(t, "the host can be rolled back", func() error {
 		out, err := h.CLI(t.Context(), "versions", "list")
 		if err == nil && !strings.Contains(out, "1.0.0") {
 			err = fmt.Errorf("it has\n%s", out)
@@ -96,7 +96,7 @@ func TestVersionBelowAReadOnlyPrefixIsUpgradedAndRestored(t *testing.T) {
 	if out, err := h.CLI(t.Context(), "uninstall", "--yes"); err != nil || !strings.Contains(out, "Removed the agent from "+h.Top) {
 		t.Errorf("muster-agent uninstall: %v\n%s", err, out)
 	}
-	w.wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUninstalled })
+	w.Wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUninstalled })
 	if after := names(t, s.Prefix); !slices.Equal(after, brought) {
 		t.Errorf("below the prefix there was %q and is %q", brought, after)
 	}
@@ -124,12 +124,12 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	s := layout.System{Prefix: "/usr", SysConfDir: "/etc", LocalStateDir: "/var"}
 	m := freshMachine(t, w, "web-01", s.Roots().Top)
-	check(t, harness.PlaceVersion(t.Context(), w.archives["1.0.0"], s, "1.0.0", m.Path))
+	check(t, harness.PlaceVersion(t.Context(), w.Archives["1.0.0"], s, "1.0.0", m.Path))
 	m.write("/etc/systemd/system/read-only-usr.service", readOnlyUsr)
-	m.run("systemctl", "enable", "read-only-usr")
-	m.run("mkdir", s.Roots().Links)
+	m.Must("systemctl", "enable", "read-only-usr")
+	m.Must("mkdir", s.Roots().Links)
 	m.write(s.Roots().Link(layout.ConfigFile), watchForTenSeconds)
-	m.run("sync")
+	m.Must("sync")
 	check(t, m.PowerOff(t.Context()))
 	m.on()
 	if out, err := m.Run(t.Context(), "touch", "/usr/x"); err == nil {
@@ -141,8 +141,8 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	}
 	runs := func(folder string) {
 		t.Helper()
-		eventually(t, "the service runs a program below "+folder, func() error {
-			exe, err := m.Run(t.Context(), "readlink", "/proc/"+m.property(m.agent, "MainPID")+"/exe")
+		harness.Eventually(t, "the service runs a program below "+folder, func() error {
+			exe, err := m.Run(t.Context(), "readlink", "/proc/"+m.Property(m.agent, "MainPID")+"/exe")
 			if err == nil && !strings.HasPrefix(exe, folder+"/") {
 				err = fmt.Errorf("it runs %s", exe)
 			}
@@ -151,36 +151,36 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	}
 	runs(s.Version("1.0.0"))
 
-	w.publish("1.2.0", w.Programs.CrashLooper)
-	w.upgrade("1.2.0", m.host)
-	eventually(t, "the new version has died", func() error {
-		if m.property(m.agent, "NRestarts") == "0" {
+	w.Publish("1.2.0", w.Programs.CrashLooper)
+	w.Upgrade("1.2.0", m.host)
+	harness.Eventually(t, "the new version has died", func() error {
+		if m.Property(m.agent, "NRestarts") == "0" {
 			return errStillThere
 		}
 		return nil
 	})
 	check(t, m.PowerCut())
 	m.on()
-	w.wait(m.host, "has been rolled back", func(a adminapi.Agent) bool {
+	w.Wait(m.host, "has been rolled back", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.0.0" && a.Status == fleet.StatusOnline && reasonCode(a) == "crash_loop"
 	})
 	runs(s.Version("1.0.0"))
 	m.waitProperty(m.watcher, "ActiveState", "inactive")
 
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", m.host)
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", m.host)
 	w.waitPhase(m.host, agentapi.UpgradeWatching)
 	m.waitProperty(m.watcher, "ActiveState", "active")
 	m.writesOnlyItsOwnFolder()
-	w.wait(m.host, "has been upgraded to 1.1.0", func(a adminapi.Agent) bool {
+	w.Wait(m.host, "has been upgraded to 1.1.0", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil
 	})
 	w.result(m.host, "1.1.0", "")
 	runs(s.Roots().Top)
 	m.waitProperty(m.watcher, "ActiveState", "inactive")
 
-	m.run("muster-agent", "uninstall", "--yes")
-	left := strings.Fields(m.run("find", "/etc", "/run", "/usr", "/opt", "/srv", "/var/lib", "-iname", "*muster*"))
+	m.Must("muster-agent", "uninstall", "--yes")
+	left := strings.Fields(m.Must("find", "/etc", "/run", "/usr", "/opt", "/srv", "/var/lib", "-iname", "*muster*"))
 	slices.Sort(left)
 	want := []string{
 		s.Roots().Links, "/usr/bin/muster-agent", s.Versions(), s.Version("1.0.0") + "/muster-agent", s.Version("1.0.0") + "/muster-watcher",

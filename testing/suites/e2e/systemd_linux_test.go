@@ -31,17 +31,17 @@ func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
 		t.Errorf("in its usual place the service is called %q", m.agent)
 	}
 	m.configure(watchForTenSeconds)
-	w.online(m.host)
-	if state := m.property(m.watcher, "ActiveState") + "/" + m.property(m.watcher, "UnitFileState"); state != "inactive/enabled" {
+	w.Online("", m.host)
+	if state := m.Property(m.watcher, "ActiveState") + "/" + m.Property(m.watcher, "UnitFileState"); state != "inactive/enabled" {
 		t.Errorf("before any upgrade the watcher's unit is %s", state)
 	}
-	first := m.property(m.agent, "MainPID")
+	first := m.Property(m.agent, "MainPID")
 
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", m.host)
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", m.host)
 	w.waitPhase(m.host, agentapi.UpgradeWatching)
-	if now := m.property(m.agent, "MainPID"); now != first || m.property(m.agent, "NRestarts") != "0" {
-		t.Errorf("the service is process %s, was %s, with %s restarts: want the same process", now, first, m.property(m.agent, "NRestarts"))
+	if now := m.Property(m.agent, "MainPID"); now != first || m.Property(m.agent, "NRestarts") != "0" {
+		t.Errorf("the service is process %s, was %s, with %s restarts: want the same process", now, first, m.Property(m.agent, "NRestarts"))
 	}
 	m.standsAlone()
 	m.writesOnlyItsOwnFolder()
@@ -51,7 +51,7 @@ func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
 
 	w.upgraded(m.host, "1.1.0")
 	m.waitProperty(m.watcher, "ActiveState", "inactive")
-	if result := m.property(m.watcher, "Result"); result != "success" {
+	if result := m.Property(m.watcher, "Result"); result != "success" {
 		t.Errorf("the watcher's unit ended with %s", result)
 	}
 	m.isUninstalled()
@@ -63,17 +63,17 @@ func (m *machine) standsAlone() {
 	m.t.Helper()
 	m.waitProperty(m.watcher, "ActiveState", "active")
 	for _, unit := range []string{m.agent, m.watcher} {
-		pid := m.property(unit, "MainPID")
-		own := m.property(unit, "ControlGroup")
+		pid := m.Property(unit, "MainPID")
+		own := m.Property(unit, "ControlGroup")
 		if !strings.HasSuffix(own, "/"+unit+".service") {
 			m.t.Errorf("%s is in the control group %s", unit, own)
 		}
-		if groups := m.run("cat", "/proc/"+pid+"/cgroup"); !strings.Contains(groups+"\n", own+"\n") {
+		if groups := m.Must("cat", "/proc/"+pid+"/cgroup"); !strings.Contains(groups+"\n", own+"\n") {
 			m.t.Errorf("process %s of %s is in the groups\n%s\nwant %s", pid, unit, groups, own)
 		}
 		// The watcher asks systemd by a program of an instant.
-		eventually(m.t, "the process of "+unit+" is alone in its control group", func() error {
-			in := m.run("sh", "-c", `cat /sys/fs/cgroup"$0"/cgroup.procs /sys/fs/cgroup/systemd"$0"/cgroup.procs 2>/dev/null | sort -u`, own)
+		harness.Eventually(m.t, "the process of "+unit+" is alone in its control group", func() error {
+			in := m.Must("sh", "-c", `cat /sys/fs/cgroup"$0"/cgroup.procs /sys/fs/cgroup/systemd"$0"/cgroup.procs 2>/dev/null | sort -u`, own)
 			if in != pid {
 				return fmt.Errorf("in the group are the processes %q, want %s", in, pid)
 			}
@@ -87,7 +87,7 @@ func (m *machine) standsAlone() {
 func (m *machine) writesOnlyItsOwnFolder() {
 	m.t.Helper()
 	for _, unit := range []string{m.agent, m.watcher} {
-		got := m.run("nsenter", "--target", m.property(unit, "MainPID"), "--mount", "sh", "-c",
+		got := m.Must("nsenter", "--target", m.Property(unit, "MainPID"), "--mount", "sh", "-c",
 			`for d in /usr /etc /boot /var/lib /srv /home /root; do [ -d $d ] && touch $d/.probe 2>/dev/null && echo $d; done; touch "$0/.probe" && rm "$0/.probe" && echo own`, m.top)
 		if got != "own" {
 			m.t.Errorf("%s can write to %q, want only its own folder", unit, got)
@@ -97,10 +97,10 @@ func (m *machine) writesOnlyItsOwnFolder() {
 
 func (m *machine) survivesAKilledWatcher() {
 	m.t.Helper()
-	before := m.property(m.watcher, "MainPID")
+	before := m.Property(m.watcher, "MainPID")
 	m.kill(before)
-	eventually(m.t, "another watcher watches", func() error {
-		if pid := m.property(m.watcher, "MainPID"); pid == before || pid == "0" || m.property(m.watcher, "ActiveState") != "active" {
+	harness.Eventually(m.t, "another watcher watches", func() error {
+		if pid := m.Property(m.watcher, "MainPID"); pid == before || pid == "0" || m.Property(m.watcher, "ActiveState") != "active" {
 			return errStillThere
 		}
 		return nil
@@ -109,15 +109,15 @@ func (m *machine) survivesAKilledWatcher() {
 
 func (m *machine) survivesTheAgentsStop() {
 	m.t.Helper()
-	watcher := m.property(m.watcher, "MainPID")
-	m.run("systemctl", "stop", m.agent)
-	if now := m.property(m.watcher, "MainPID"); now != watcher || m.property(m.watcher, "ActiveState") != "active" {
+	watcher := m.Property(m.watcher, "MainPID")
+	m.Must("systemctl", "stop", m.agent)
+	if now := m.Property(m.watcher, "MainPID"); now != watcher || m.Property(m.watcher, "ActiveState") != "active" {
 		m.t.Errorf("when the agent was stopped, the watcher went from process %s to %s", watcher, now)
 	}
-	m.run("systemctl", "start", m.agent)
-	m.kill(m.property(m.agent, "MainPID"))
+	m.Must("systemctl", "start", m.agent)
+	m.kill(m.Property(m.agent, "MainPID"))
 	m.waitProperty(m.agent, "ActiveState", "active")
-	if now := m.property(m.watcher, "MainPID"); now != watcher {
+	if now := m.Property(m.watcher, "MainPID"); now != watcher {
 		m.t.Errorf("when the agent was killed, the watcher went from process %s to %s", watcher, now)
 	}
 }
@@ -136,18 +136,18 @@ func (m *machine) goesOnAfterAReboot() {
 
 func (m *machine) isUninstalled() {
 	m.t.Helper()
-	m.run(m.top+"/muster-agent", "uninstall", "--yes")
+	m.Must(m.top+"/muster-agent", "uninstall", "--yes")
 	for what, left := range map[string]string{
-		"units":      m.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "muster*"),
-		"unit files": m.run("sh", "-c", "systemctl list-unit-files --no-legend 'muster*' || true"), // it fails when there are none
-		"files":      m.run("find", "/etc", "/run", "/usr", "/opt", "/srv", "/var/lib", "-iname", "*muster*"),
+		"units":      m.Must("systemctl", "list-units", "--all", "--no-legend", "--plain", "muster*"),
+		"unit files": m.Must("sh", "-c", "systemctl list-unit-files --no-legend 'muster*' || true"), // it fails when there are none
+		"files":      m.Must("find", "/etc", "/run", "/usr", "/opt", "/srv", "/var/lib", "-iname", "*muster*"),
 		"processes":  m.processes(),
 	} {
 		if left != "" {
 			m.t.Errorf("after uninstall there are %s: %s", what, left)
 		}
 	}
-	m.w.wait(m.host, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUninstalled })
+	m.w.Wait(m.host, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == fleet.StatusUninstalled })
 }
 
 // bound is the goal: with default settings, a new version that dies at every start is found
@@ -158,8 +158,8 @@ const crashLoopDecided = 15 * time.Second
 func TestCrashLoopIsFoundWithinFifteenSecondsWithDefaultSettings(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	m := newMachine(t, w, "db-01", "/srv/100% my $HOME agent")
-	w.publish("1.2.0", w.Programs.CrashLooper)
-	w.upgrade("1.2.0", m.host)
+	w.Publish("1.2.0", w.Programs.CrashLooper)
+	w.Upgrade("1.2.0", m.host)
 	w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
 	switched, decided := m.logged(layout.AgentLogFile, "agent restarts as another version"), m.logged(layout.WatcherLogFile, "rolling back")
 	if took := decided.Sub(switched); switched.IsZero() || decided.IsZero() || took > crashLoopDecided {
@@ -179,7 +179,7 @@ func TestPowerCutDuringABadUpgradeEndsWithTheOldVersion(t *testing.T) {
 			if err := pointsTo12(m); err != nil {
 				return err
 			}
-			if m.property(m.agent, "NRestarts") == "0" {
+			if m.Property(m.agent, "NRestarts") == "0" {
 				return errStillThere
 			}
 			return nil
@@ -188,9 +188,9 @@ func TestPowerCutDuringABadUpgradeEndsWithTheOldVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, harness.HostOptions{})
 			m := newMachine(t, w, "web-02", "/opt/muster")
-			w.publish("1.2.0", w.Programs.CrashLooper)
-			w.upgrade("1.2.0", m.host)
-			eventually(t, "the moment of the power cut", func() error { return moment(m) })
+			w.Publish("1.2.0", w.Programs.CrashLooper)
+			w.Upgrade("1.2.0", m.host)
+			harness.Eventually(t, "the moment of the power cut", func() error { return moment(m) })
 			check(t, m.PowerCut())
 			m.on()
 			m.endsAt10()
@@ -210,12 +210,12 @@ func pointsTo12(m *machine) error {
 // and the host have the result of the upgrade to 1.2.0.
 func (m *machine) endsAt10() {
 	m.t.Helper()
-	m.w.wait(m.host, "has recovered from the power cut", func(a adminapi.Agent) bool {
+	m.w.Wait(m.host, "has recovered from the power cut", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.0.0" && a.Status == fleet.StatusOnline && a.UpgradeStatus != nil && reasonCode(a) != ""
 	})
 	m.w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
 	// The watcher may have reported it before the agent is connected and healthy again.
-	eventually(m.t, "muster-agent status says why", func() error {
+	harness.Eventually(m.t, "muster-agent status says why", func() error {
 		says, err := m.Run(m.t.Context(), m.top+"/muster-agent", "status")
 		if err != nil || !strings.Contains(says, "1.0.0") || !strings.Contains(says, "1.2.0 was rolled back: The process of 1.2.0") {
 			return errors.Join(fmt.Errorf("it says\n%s", says), err)

@@ -14,46 +14,42 @@ import (
 
 // refused waits for the end of an upgrade that a host does not begin.
 func (w *world) refused(h *harness.Host, word string) {
-	w.t.Helper()
-	action := newest(w.t, w.server)
-	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
+	w.Helper()
+	action := newest(w, w.Server)
+	a := w.Wait(h, "has refused", func(a adminapi.Agent) bool {
 		return a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeFailed && a.UpgradeDetails.ActionId == action
 	})
 	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, word) {
-		w.t.Errorf("%s refused with %q, want a word about %q", h.Name, text, word)
+		w.Errorf("%s refused with %q, want a word about %q", h.Name, text, word)
 	}
 }
 
 func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
-	w := newWorld(t, harness.HostOptions{})
-	key := w.publisher.TargetsKey()
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{})
-	check(t, err)
-	w.hosts = append(w.hosts, h)
-	check(t, h.Start())
-	w.identify()
+	w := newWorld(t, harness.HostOptions{}, "web-01")
+	key := w.Publisher.TargetsKey()
+	h := w.Hosts[0]
 
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 
 	// A package that nobody has signed, which the server would serve.
-	archive, err := w.publisher.Package(t.Context(), "1.2.0", w.Programs.Agent)
+	archive, err := w.Publisher.Package(t.Context(), "1.2.0", w.Programs.Agent)
 	check(t, err)
-	_, err = w.server.CLI(t.Context(), "package", "push", archive)
+	_, err = w.Server.CLI(t.Context(), "package", "push", archive)
 	check(t, err)
-	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.2.0", h.ID)
+	_, err = w.Server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.2.0", h.ID)
 	check(t, err)
 	w.refused(h, "muster-agent-1.2.0")
 
 	// A version that the publishers have removed is not installed, and the server cannot roll
 	// back to it; only the host itself can.
-	_, err = w.server.CLI(t.Context(), "package", "floor", "1.1.0", "--targets-key", key)
+	_, err = w.Server.CLI(t.Context(), "package", "floor", "1.1.0", "--targets-key", key)
 	check(t, err)
-	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.0.0", h.ID)
+	_, err = w.Server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.0.0", h.ID)
 	check(t, err)
 	w.refused(h, "below 1.1.0")
-	_, err = w.server.CLI(t.Context(), "agents", "rollback", h.ID)
+	_, err = w.Server.CLI(t.Context(), "agents", "rollback", h.ID)
 	check(t, err)
 	w.refused(h, "below 1.1.0")
 	out, err := h.CLI(t.Context(), "rollback")
@@ -63,28 +59,24 @@ func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
 	w.onDisk(h, "1.0.0")
 
 	// 1.1.0 was committed here, so a lower version needs the publishers' permission.
-	_, err = w.server.CLI(t.Context(), "package", "floor", "none", "--targets-key", key)
+	_, err = w.Server.CLI(t.Context(), "package", "floor", "none", "--targets-key", key)
 	check(t, err)
-	w.publish("1.0.5", w.Programs.Agent)
-	w.upgrade("1.0.5", h)
+	w.Publish("1.0.5", w.Programs.Agent)
+	w.Upgrade("1.0.5", h)
 	w.refused(h, "is older than 1.1.0")
-	_, err = w.server.CLI(t.Context(), "package", "allow-downgrade", "1.0.5", "--targets-key", key)
+	_, err = w.Server.CLI(t.Context(), "package", "allow-downgrade", "1.0.5", "--targets-key", key)
 	check(t, err)
-	w.upgrade("1.0.5", h)
+	w.Upgrade("1.0.5", h)
 	w.upgraded(h, "1.0.5")
 }
 
 // A mirror with wrong content is skipped, and the next source is used.
 func TestMirrorWithWrongContentIsSkipped(t *testing.T) {
-	w := newWorld(t, harness.HostOptions{})
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{})
-	check(t, err)
-	w.hosts = append(w.hosts, h)
-	check(t, h.Start())
-	w.identify()
-	w.publish("1.1.0", w.Programs.Agent)
+	w := newWorld(t, harness.HostOptions{}, "web-01")
+	h := w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
 
-	data, err := os.ReadFile(w.archives["1.1.0"])
+	data, err := os.ReadFile(w.Archives["1.1.0"])
 	check(t, err)
 	data[len(data)/2] ^= 1
 	asked := make(chan struct{}, 100)
@@ -95,7 +87,7 @@ func TestMirrorWithWrongContentIsSkipped(t *testing.T) {
 		_, _ = rw.Write(data) // the agent may have disconnected
 	}))
 	defer mirror.Close()
-	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)
+	_, err = w.Server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)
 	check(t, err)
 	w.upgraded(h, "1.1.0")
 	if len(asked) == 0 {

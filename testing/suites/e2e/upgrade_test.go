@@ -22,9 +22,9 @@ import (
 
 func TestThreeHostsUpgradeToAGoodVersion(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "db-01")
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", w.hosts...)
-	for _, h := range w.hosts {
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", w.Hosts...)
+	for _, h := range w.Hosts {
 		w.upgraded(h, "1.1.0")
 		// Phases shorter than one tick of the reporter may be missing; the order never
 		// changes.
@@ -43,8 +43,8 @@ func TestThreeHostsUpgradeToAGoodVersion(t *testing.T) {
 
 func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
-	w.publish("1.2.0", w.Programs.Crasher)
+	h := w.Hosts[0]
+	w.Publish("1.2.0", w.Programs.Crasher)
 
 	// A key that somebody has added is not in effect yet, and would be at the start of the new version:
 	// the host says so, and downloads nothing.
@@ -52,30 +52,30 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	settings, err := os.ReadFile(file)
 	check(t, err)
 	check(t, os.WriteFile(file, append(settings, "\ncolour: red\n"...), 0o600))
-	w.upgrade("1.2.0", h)
-	w.wait(h, "names the file", func(a adminapi.Agent) bool {
+	w.Upgrade("1.2.0", h)
+	w.Wait(h, "names the file", func(a adminapi.Agent) bool {
 		return a.Status == fleet.StatusDegraded && a.LastCheckinMessage != nil && strings.Contains(*a.LastCheckinMessage, "key colour is not known") && reasonCode(a) == agentapi.ReasonSettings
 	})
 	w.onDisk(h, "1.0.0")
 	// With the broken file it starts as well, and with the settings that it had.
 	check(t, h.Stop())
 	check(t, h.Start())
-	w.wait(h, "still names the file", func(a adminapi.Agent) bool { return a.Status == fleet.StatusDegraded })
+	w.Wait(h, "still names the file", func(a adminapi.Agent) bool { return a.Status == fleet.StatusDegraded })
 	check(t, os.WriteFile(file, settings, 0o600))
 
-	w.upgrade("1.2.0", h)
+	w.Upgrade("1.2.0", h)
 	w.rolledBack(h, "1.2.0", "1.0.0", diesAtStart...)
-	w.wait(h, "has the last words of the version", func(a adminapi.Agent) bool {
+	w.Wait(h, "has the last words of the version", func(a adminapi.Agent) bool {
 		return a.UpgradeDetails != nil && a.UpgradeDetails.Metadata.Reason != nil && strings.Contains(*a.UpgradeDetails.Metadata.Reason, "cannot load the module table")
 	})
 
 	// Both the server and the host remember the bad version.
-	out, err := w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.2.0", h.ID)
+	out, err := w.Server.CLI(t.Context(), "agents", "upgrade", "--version", "1.2.0", h.ID)
 	if err == nil || !strings.Contains(out+err.Error(), "version 1.2.0 failed on its host before") {
 		t.Errorf("the server answers the second try with %v:\n%s", err, out)
 	}
 	// The agent ends the watch, and accepts upgrades again, after the watcher has reported.
-	eventually(t, "the host refuses the second try", func() error {
+	harness.Eventually(t, "the host refuses the second try", func() error {
 		out, err := h.CLI(t.Context(), "upgrade", "1.2.0")
 		if err == nil {
 			t.Fatalf("the host accepts the second try:\n%s", out)
@@ -88,17 +88,17 @@ func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
 	w.onDisk(h, "1.0.0")
 
 	// It still accepts a good one.
-	w.publish("1.2.1", w.Programs.Agent)
-	w.upgrade("1.2.1", h)
+	w.Publish("1.2.1", w.Programs.Agent)
+	w.Upgrade("1.2.1", h)
 	w.upgraded(h, "1.2.1")
 }
 
 func TestUnhealthyVersionIsRolledBack(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{Grace: 20 * time.Second}, "web-01")
-	h := w.hosts[0]
-	w.publish("1.3.0", w.Programs.Unhealthy)
-	w.upgrade("1.3.0", h)
-	eventually(t, "the host says what has failed", func() error {
+	h := w.Hosts[0]
+	w.Publish("1.3.0", w.Programs.Unhealthy)
+	w.Upgrade("1.3.0", h)
+	harness.Eventually(t, "the host says what has failed", func() error {
 		out, _ := exec.CommandContext(t.Context(), w.Programs.Agent, "status", "--top", h.Top).CombinedOutput()
 		if !strings.Contains(string(out), "check queue: failed") {
 			return fmt.Errorf("its status is\n%s", out)
@@ -106,7 +106,7 @@ func TestUnhealthyVersionIsRolledBack(t *testing.T) {
 		return nil
 	})
 	w.rolledBack(h, "1.3.0", "1.0.0", "agent_failed")
-	w.wait(h, "says why", func(a adminapi.Agent) bool {
+	w.Wait(h, "says why", func(a adminapi.Agent) bool {
 		return strings.Contains(*a.UpgradeDetails.Metadata.Reason, "the agent cannot write its queue")
 	})
 }
@@ -116,15 +116,15 @@ var slow = harness.HostOptions{DownloadRate: 3 << 20}
 
 func TestServerKilledDuringADownload(t *testing.T) {
 	w := newWorld(t, slow, "web-01")
-	h := w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
+	h := w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
 	w.waitPhase(h, agentapi.UpgradeDownloading)
 	part := waitForPart(t, h)
-	check(t, w.server.Kill())
+	check(t, w.Server.Kill())
 	before := size(t, part)
-	check(t, w.server.Start(t.Context()))
-	eventually(t, "the download goes on where it was", func() error {
+	check(t, w.Server.Start(t.Context()))
+	harness.Eventually(t, "the download goes on where it was", func() error {
 		if now := size(t, part); now < before {
 			t.Fatalf("it began again: %d bytes, were %d", now, before)
 		}
@@ -138,66 +138,66 @@ func TestServerKilledDuringADownload(t *testing.T) {
 
 func TestServerKilledDuringTheWatch(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
+	h := w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
 	w.waitPhase(h, agentapi.UpgradeWatching)
-	check(t, w.server.Kill())
+	check(t, w.Server.Kill())
 	// The watch ends while the server is down, which must not roll back a good version.
-	eventually(t, "the watcher is done", func() error {
+	harness.Eventually(t, "the watcher is done", func() error {
 		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return errStillThere
 		}
 		return nil
 	})
 	w.onDisk(h, "1.1.0")
-	check(t, w.server.Start(t.Context()))
+	check(t, w.Server.Start(t.Context()))
 	w.upgraded(h, "1.1.0")
 }
 
 func TestServerKilledBeforeTheAck(t *testing.T) {
 	w := newWorld(t, slow, "web-01")
-	h := w.hosts[0]
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade("1.1.0", h)
+	h := w.Hosts[0]
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
 	// The server is down from the end of the download on: neither phases nor the
 	// acknowledgement arrive.
 	w.waitPhase(h, agentapi.UpgradeDownloading)
 	part := waitForPart(t, h)
-	eventually(t, "the archive is there", func() error {
+	harness.Eventually(t, "the archive is there", func() error {
 		if _, err := os.Lstat(part); err == nil {
 			return errStillThere
 		}
 		return nil
 	})
-	check(t, w.server.Kill())
-	eventually(t, "the pointer leads to 1.1.0", func() error {
+	check(t, w.Server.Kill())
+	harness.Eventually(t, "the pointer leads to 1.1.0", func() error {
 		runs, err := h.Runs()
 		if err == nil && !strings.HasPrefix(runs, "1.1.0-") {
 			return errStillThere
 		}
 		return err
 	})
-	check(t, w.server.Start(t.Context()))
+	check(t, w.Server.Start(t.Context()))
 	w.upgraded(h, "1.1.0")
 }
 
 func TestTamperedPackageIsRefused(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	h := w.hosts[0]
-	archive, err := w.publisher.Package(t.Context(), "1.1.0", w.Programs.Agent)
+	h := w.Hosts[0]
+	archive, err := w.Publisher.Package(t.Context(), "1.1.0", w.Programs.Agent)
 	check(t, err)
-	_, err = w.server.CLI(t.Context(), "package", "add", archive, "--targets-key", w.publisher.TargetsKey())
+	_, err = w.Server.CLI(t.Context(), "package", "add", archive, "--targets-key", w.Publisher.TargetsKey())
 	check(t, err)
 	flip(t, archive)
 
 	t.Run("by the publisher", func(t *testing.T) {
-		if err := w.server.Publish(t.Context(), w.publisher, archive); err == nil || !strings.Contains(err.Error(), filepath.Base(archive)) {
+		if err := w.Server.Publish(t.Context(), w.Publisher, archive); err == nil || !strings.Contains(err.Error(), filepath.Base(archive)) {
 			t.Errorf("pushing it: %v, want a word about the archive", err)
 		}
 	})
 	t.Run("by the server", func(t *testing.T) {
-		if _, err := w.server.CLI(t.Context(), "package", "push", archive); err == nil || !strings.Contains(err.Error(), filepath.Base(archive)) {
+		if _, err := w.Server.CLI(t.Context(), "package", "push", archive); err == nil || !strings.Contains(err.Error(), filepath.Base(archive)) {
 			t.Errorf("pushing it: %v, want a word about the archive", err)
 		}
 	})
@@ -213,10 +213,10 @@ func (w *world) refusedFrom(t *testing.T, h *harness.Host, dir, word string) {
 	mirror := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer mirror.Close()
 	before := tree(t, h)
-	_, err := w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)
+	_, err := w.Server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)
 	check(t, err)
-	action := newest(t, w.server)
-	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
+	action := newest(t, w.Server)
+	a := w.Wait(h, "has refused", func(a adminapi.Agent) bool {
 		return a.UpgradeStatus != nil && *a.UpgradeStatus == fleet.UpgradeFailed && a.UpgradeDetails.ActionId == action
 	})
 	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, word) {
@@ -229,7 +229,7 @@ func (w *world) refusedFrom(t *testing.T, h *harness.Host, dir, word string) {
 	}
 }
 
-func newest(t *testing.T, s *harness.Server) string {
+func newest(t testing.TB, s *harness.Server) string {
 	t.Helper()
 	list, err := harness.Get[adminapi.ActionStatusList](t.Context(), s, "/api/fleet/agents/action_status?perPage=1")
 	check(t, err)
@@ -274,7 +274,7 @@ var errStillThere = stillThere{}
 func waitForPart(t *testing.T, h *harness.Host) string {
 	t.Helper()
 	var part string
-	eventually(t, "bytes have arrived", func() error {
+	harness.Eventually(t, "bytes have arrived", func() error {
 		parts, err := filepath.Glob(filepath.Join(layout.Path(h.Top, layout.DownloadsDir), "*.part"))
 		if err != nil {
 			return err

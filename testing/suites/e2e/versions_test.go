@@ -18,7 +18,7 @@ import (
 // A version is staged, its only source goes away, and the host switches to it and back.
 func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01")
-	ctx, h := t.Context(), w.hosts[0]
+	ctx, h := t.Context(), w.Hosts[0]
 	says := func(want string, args ...string) {
 		t.Helper()
 		if out, err := h.CLI(ctx, args...); err != nil || !strings.Contains(out, want) {
@@ -51,7 +51,7 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 
 	refuses("version 1.1.0 is neither staged nor kept on this host: stage it first with `muster-agent versions stage 1.1.0`", "versions", "switch", "1.1.0")
 	refuses("muster package push", "versions", "stage", "1.1.0")
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	says("Version 1.1.0 is on this host", "versions", "stage", "1.1.0")
 	says("Version 1.1.0 is staged here already.", "versions", "stage", "1.1.0")
 	says("staged 1.1.0: ready", "status")
@@ -61,7 +61,7 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 		t.Errorf("downloads: %v, %v", left, err)
 	}
 
-	check(t, w.server.Stop())
+	check(t, w.Server.Stop())
 	says("Version 1.1.0 runs now.", "versions", "switch", "1.1.0")
 	w.onDisk(h, "1.1.0")
 	listed("1.1.0 running", "1.0.0 previous")
@@ -74,8 +74,8 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 		t.Errorf("after the removal: %v, %v", left, err)
 	}
 
-	check(t, w.server.Start(ctx))
-	w.wait(h, "is known to run 1.0.0, and reports no upgrade", func(a adminapi.Agent) bool {
+	check(t, w.Server.Start(ctx))
+	w.Wait(h, "is known to run 1.0.0, and reports no upgrade", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.0.0" && a.UpgradeDetails == nil && a.Status == fleet.StatusOnline
 	})
 }
@@ -85,23 +85,23 @@ func TestStagedVersionIsSwitchedToWithoutItsSource(t *testing.T) {
 func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
 	w.components([]string{"web"}, []string{"1.0.0", "1.1.0"}, "1.2.0")
-	ids := []string{w.hosts[0].ID, w.hosts[1].ID}
+	ids := []string{w.Hosts[0].ID, w.Hosts[1].ID}
 	muster := func(args ...string) string {
 		t.Helper()
-		out, err := w.server.CLI(t.Context(), args...)
+		out, err := w.Server.CLI(t.Context(), args...)
 		check(t, err)
 		return out
 	}
 	muster(append([]string{"components", "upgrade", "web", "--version", "1.0.0"}, ids...)...)
-	for _, h := range w.hosts {
-		w.wait(h, "runs web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).UpgradeStartedAt == nil })
+	for _, h := range w.Hosts {
+		w.Wait(h, "runs web 1.0.0", func(a adminapi.Agent) bool { return text(web(a).Version) == "1.0.0" && web(a).UpgradeStartedAt == nil })
 	}
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	muster(append([]string{"agents", "stage", "--component", "web", "--version", "1.1.0", "--wait"}, ids...)...)
 	muster(append([]string{"agents", "stage", "--version", "1.1.0", "--wait"}, ids...)...)
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		w.onDisk(h, "1.0.0")
-		a := w.wait(h, "reports what it has staged", func(a adminapi.Agent) bool { return a.StagedVersions != nil && len(*a.StagedVersions) == 2 })
+		a := w.Wait(h, "reports what it has staged", func(a adminapi.Agent) bool { return a.StagedVersions != nil && len(*a.StagedVersions) == 2 })
 		if got := strings.Join(*a.StagedVersions, ", "); got != "1.1.0, web 1.1.0" || text(web(a).Version) != "1.0.0" {
 			t.Errorf("staged are %s, and web is %s", got, text(web(a).Version))
 		}
@@ -111,10 +111,10 @@ func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
 	}
 
 	muster(append([]string{"components", "upgrade", "web", "--version", "1.1.0"}, ids...)...)
-	w.upgrade("1.1.0", w.hosts...)
-	for _, h := range w.hosts {
+	w.Upgrade("1.1.0", w.Hosts...)
+	for _, h := range w.Hosts {
 		w.upgraded(h, "1.1.0")
-		a := w.wait(h, "runs web 1.1.0, and has nothing staged", func(a adminapi.Agent) bool {
+		a := w.Wait(h, "runs web 1.1.0, and has nothing staged", func(a adminapi.Agent) bool {
 			return text(web(a).Version) == "1.1.0" && web(a).UpgradeStartedAt == nil && a.StagedVersions != nil && len(*a.StagedVersions) == 0
 		})
 		if a.Status != fleet.StatusOnline {
@@ -122,15 +122,15 @@ func TestFleetStagesVersionsAndSwitchesToThem(t *testing.T) {
 		}
 	}
 	// A rollout does both by itself.
-	w.publish("1.2.0", w.Programs.Agent)
+	w.Publish("1.2.0", w.Programs.Agent)
 	r := w.rollOut(w.plan("1.2.0", "select: {all: true}\nstage: ahead\nstrategy: {kind: rolling, batch_size: 1}\nhealth: {wait: 1s}\n"), 0)
 	if st := r.Staging; st == nil || st.Targets != 2 || st.Answered != 2 || st.EndedAt == nil {
 		t.Errorf("its staging is %+v", st)
 	}
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		w.upgraded(h, "1.2.0")
 	}
-	for _, h := range w.hosts {
+	for _, h := range w.Hosts {
 		if phases := w.seen(h); slices.Contains(phases, string(agentapi.UpgradeDownloading)) {
 			t.Errorf("%s went through %v", h.Name, phases)
 		}

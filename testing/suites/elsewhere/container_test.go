@@ -24,6 +24,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/testing/kit/docker"
+	"github.com/muster-fleet/muster/testing/kit/harness"
 )
 
 // shortWatch are the agent's settings.
@@ -87,7 +88,7 @@ func (b *box) run(name, volume string, flags ...string) {
 	}
 	c, err := b.engine.Client().ContainerCreate(b.Context(), client.ContainerCreateOptions{
 		Name: name, HostConfig: host, Config: &container.Config{
-			Image: b.image, Hostname: name, Cmd: flags, Env: []string{"MUSTER_ENROLLMENT_TOKEN=" + b.server.Info.EnrollToken},
+			Image: b.image, Hostname: name, Cmd: flags, Env: []string{"MUSTER_ENROLLMENT_TOKEN=" + b.Server.Info.EnrollToken},
 		},
 	})
 	b.ok("docker create", err)
@@ -185,7 +186,7 @@ func (b *box) programs() (out []string) {
 // hasNoZombies waits until nothing that has ended is left in the container's process table.
 func (b *box) hasNoZombies() {
 	b.Helper()
-	b.eventually("no process of the container is a zombie", func() error {
+	harness.Eventually(b, "no process of the container is a zombie", func() error {
 		if all := b.programs(); slices.ContainsFunc(all, func(p string) bool { return strings.HasPrefix(p, "Z") }) {
 			return fmt.Errorf("they are %q", all)
 		}
@@ -197,7 +198,7 @@ func newBox(t *testing.T) *box {
 	t.Helper()
 	e := docker.Shared(t)
 	w := newWorld(t)
-	return w.box(e, w.image(e, w.archives["1.0.0"]))
+	return w.box(e, w.image(e, w.Archives["1.0.0"]))
 }
 
 func TestContainerWithAVolumeIsUpgradedAndRolledBack(t *testing.T) {
@@ -205,18 +206,18 @@ func TestContainerWithAVolumeIsUpgradedAndRolledBack(t *testing.T) {
 	volume := filepath.Join(b.Dir, "volume")
 	b.ok("make a volume", os.Mkdir(volume, 0o755))
 	b.run("boxed", volume, b.enrollment()...)
-	id := b.online("boxed", "1.0.0")
+	h := b.online("boxed", "1.0.0")
 	b.configure()
 	b.online("boxed", "1.0.0")
 	before := b.inspect()
 
-	b.publish("1.1.0", b.Programs.Agent)
-	b.upgrade(id, "1.1.0")
-	b.upgraded(id, "1.1.0")
+	b.Publish("1.1.0", b.Programs.Agent)
+	b.Upgrade("1.1.0", h)
+	b.upgraded(h, "1.1.0")
 	b.hasNoZombies()
-	b.publish("1.2.0", b.Programs.CrashLooper)
-	b.upgrade(id, "1.2.0")
-	b.rolledBack(id, "1.1.0", "crash_loop")
+	b.Publish("1.2.0", b.Programs.CrashLooper)
+	b.Upgrade("1.2.0", h)
+	b.rolledBack(h, "1.1.0", "crash_loop")
 	b.hasNoZombies()
 	if after := b.inspect(); after.State.Pid != before.State.Pid || after.RestartCount != 0 {
 		t.Errorf("process 1 is now %d, was %d, after %d restarts: want the same process", after.State.Pid, before.State.Pid, after.RestartCount)
@@ -232,8 +233,8 @@ func TestContainerWithAVolumeIsUpgradedAndRolledBack(t *testing.T) {
 	b.stop()
 	b.remove()
 	b.run("boxed", volume)
-	if again := b.online("boxed", "1.1.0"); again != id {
-		t.Errorf("a new container with the same volume is the agent %s, was %s", again, id)
+	if again := b.online("boxed", "1.1.0"); again.ID != h.ID {
+		t.Errorf("a new container with the same volume is the agent %s, was %s", again.ID, h.ID)
 	}
 }
 
@@ -244,12 +245,12 @@ func TestContainerKilledDuringABadUpgradeComesBackWithTheOldVersion(t *testing.T
 	volume := filepath.Join(b.Dir, "volume")
 	b.ok("make a volume", os.Mkdir(volume, 0o755))
 	b.run("killed", volume, b.enrollment()...)
-	id := b.online("killed", "1.0.0")
+	h := b.online("killed", "1.0.0")
 	b.configure()
 	b.online("killed", "1.0.0")
-	b.publish("1.2.0", b.Programs.CrashLooper)
-	b.upgrade(id, "1.2.0")
-	b.eventually("the pointer leads to the bad version", func() error {
+	b.Publish("1.2.0", b.Programs.CrashLooper)
+	b.Upgrade("1.2.0", h)
+	harness.Eventually(b, "the pointer leads to the bad version", func() error {
 		to, err := os.Readlink(filepath.Join(volume, layout.AgentLink))
 		if err == nil && !strings.Contains(to, "1.2.0") {
 			err = errStill
@@ -258,14 +259,14 @@ func TestContainerKilledDuringABadUpgradeComesBackWithTheOldVersion(t *testing.T
 	})
 	_, err := b.engine.Client().ContainerKill(t.Context(), b.id, client.ContainerKillOptions{Signal: "KILL"})
 	b.ok("docker kill", err)
-	b.eventually("the container has ended", func() error {
+	harness.Eventually(b, "the container has ended", func() error {
 		if b.inspect().State.Running {
 			return errStill
 		}
 		return nil
 	})
 	b.start()
-	b.rolledBack(id, "1.0.0", "crash_loop")
+	b.rolledBack(h, "1.0.0", "crash_loop")
 	if log := b.log(); !strings.Contains(log, "watcher started, since none was running") {
 		t.Errorf("process 1 did not start the watcher; its log is\n%s", log)
 	}
@@ -274,27 +275,27 @@ func TestContainerKilledDuringABadUpgradeComesBackWithTheOldVersion(t *testing.T
 func TestContainerWithoutAVolumeBeginsWithTheVersionOfItsImage(t *testing.T) {
 	b := newBox(t)
 	b.run("loose", "", b.enrollment()...)
-	id := b.online("loose", "1.0.0")
+	h := b.online("loose", "1.0.0")
 	b.configure()
 	b.online("loose", "1.0.0")
-	b.publish("1.1.0", b.Programs.Agent)
-	b.upgrade(id, "1.1.0")
-	b.upgraded(id, "1.1.0")
+	b.Publish("1.1.0", b.Programs.Agent)
+	b.Upgrade("1.1.0", h)
+	b.upgraded(h, "1.1.0")
 	// The same container keeps its own layer.
 	b.stop()
 	b.start()
-	if again := b.online("loose", "1.1.0"); again != id {
-		t.Errorf("after docker restart it is the agent %s, was %s", again, id)
+	if again := b.online("loose", "1.1.0"); again.ID != h.ID {
+		t.Errorf("after docker restart it is the agent %s, was %s", again.ID, h.ID)
 	}
 	b.stop()
 	b.remove()
 	b.run("loose", "", b.enrollment()...)
-	if again := b.online("loose", "1.0.0"); again == id {
+	if again := b.online("loose", "1.0.0"); again.ID == h.ID {
 		t.Error("a new container without a volume is the same agent: where was its identity?")
 	}
 	b.remove()
 	b.run("strange", "")
-	b.eventually("the container says what is missing", func() error {
+	harness.Eventually(b, "the container says what is missing", func() error {
 		if log := b.log(); !strings.Contains(log, "no agent is in /agent yet: pass --url") {
 			return errors.New(log)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/testing/kit/docker"
 	"github.com/muster-fleet/muster/testing/kit/harness"
+	"github.com/muster-fleet/muster/testing/kit/nspawn"
 	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
@@ -25,8 +26,8 @@ const tenMinutes = 10 * time.Minute
 // platform. One under OpenRC, one in a container and one without root are upgraded, and the others keep
 // their version.
 func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
-	withOpenRC.required(t)
-	withSysV.required(t)
+	nspawn.Require(t, nspawn.OpenRC)
+	nspawn.Require(t, nspawn.SystemV)
 	require.Program(t, "curl")
 	engine := docker.Shared(t)
 	began := time.Now()
@@ -37,7 +38,7 @@ func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
 		w.initMachine(i).install()
 		names = append(names, i.name)
 	}
-	image := w.image(engine, w.archives["1.0.0"])
+	image := w.image(engine, w.Archives["1.0.0"])
 	for i := range 4 {
 		b, volume := w.box(engine, image), filepath.Join(w.Dir, fmt.Sprintf("volume%d", i))
 		w.ok("make a volume", os.Mkdir(volume, 0o755))
@@ -56,23 +57,23 @@ func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
 		w.ok(line+": "+string(out), err)
 		w.runAsNobody(top, names[len(names)-1])
 	}
-	ids := map[string]string{}
+	hosts := map[string]*harness.Host{}
 	for _, name := range names {
-		ids[name] = w.online(name, "1.0.0")
+		hosts[name] = w.online(name, "1.0.0")
 	}
-	if len(ids) != 10 {
+	if len(hosts) != 10 {
 		t.Errorf("the hosts are %q, want ten", names)
 	}
 
-	w.publish("1.1.0", w.Programs.Agent)
+	w.Publish("1.1.0", w.Programs.Agent)
 	upgraded := []string{withOpenRC.name, "box0", "user0"}
 	for _, name := range upgraded {
-		w.upgrade(ids[name], "1.1.0")
+		w.Upgrade("1.1.0", hosts[name])
 	}
 	for _, name := range upgraded {
-		w.upgraded(ids[name], "1.1.0")
+		w.upgraded(hosts[name], "1.1.0")
 	}
-	agents, err := w.server.Agents(t.Context())
+	agents, err := w.Server.Agents(t.Context())
 	w.ok("list the agents", err)
 	versions := map[string]int{}
 	for _, a := range agents {
@@ -96,7 +97,7 @@ func TestTenHostsOfThreeKindsWithinTenMinutes(t *testing.T) {
 // terminal: with the token itself.
 func (w *world) line() string {
 	w.Helper()
-	line, err := w.server.EnrollmentLine(w.Context())
+	line, err := w.Server.EnrollmentLine(w.Context())
 	w.ok("create a key", err)
 	file := fromFile.FindStringSubmatch(line)
 	if file == nil {

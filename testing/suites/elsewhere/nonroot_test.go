@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/testing/kit/harness"
 	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
@@ -21,7 +22,7 @@ import (
 const nobody = 65534
 
 // asNobody returns a command that runs without root's rights.
-func asNobody(t *testing.T, args ...string) *exec.Cmd {
+func asNobody(t testing.TB, args ...string) *exec.Cmd {
 	c := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Setsid: true}
 	c.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent"}
@@ -32,7 +33,7 @@ func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 	require.Root(t) // to become another user
 	w := newWorld(t)
 	top := filepath.Join(w.homeOfNobody(), "muster")
-	install := slices.Concat([]string{w.Programs.Agent, "install", "--top", top, "--package", w.archives["1.0.0"], "--token", w.server.Info.EnrollToken}, w.enrollment())
+	install := slices.Concat([]string{w.Programs.Agent, "install", "--top", top, "--package", w.Archives["1.0.0"]}, w.Enrollment())
 
 	out, err := asNobody(t, install...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "a service needs root's rights") || !strings.Contains(string(out), "--no-service") {
@@ -41,20 +42,20 @@ func TestUserWithoutRootIsUpgradedAndRolledBackInAnOwnFolder(t *testing.T) {
 	if _, err := os.Stat(top); err == nil {
 		t.Error("the refused installation left its folder")
 	}
-	out, err = asNobody(t, w.Programs.Agent, "install", "--no-service", "--package", w.archives["1.0.0"], "--trust-root", w.publisher.TrustRoot).CombinedOutput()
+	out, err = asNobody(t, w.Programs.Agent, "install", "--no-service", "--package", w.Archives["1.0.0"], "--trust-root", w.Publisher.TrustRoot).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "/opt/muster") || !strings.Contains(string(out), "permission denied") {
 		t.Errorf("install into root's folder: %v: %s", err, out)
 	}
 	out, err = asNobody(t, append(install, "--no-service")...).CombinedOutput()
 	w.ok("install: "+string(out), err)
 	w.runAsNobody(top, "nobodys")
-	id := w.online("nobodys", "1.0.0")
-	w.publish("1.1.0", w.Programs.Agent)
-	w.upgrade(id, "1.1.0")
-	w.upgraded(id, "1.1.0")
-	w.publish("1.2.0", w.Programs.CrashLooper)
-	w.upgrade(id, "1.2.0")
-	w.rolledBack(id, "1.1.0", "crash_loop")
+	h := w.online("nobodys", "1.0.0")
+	w.Publish("1.1.0", w.Programs.Agent)
+	w.Upgrade("1.1.0", h)
+	w.upgraded(h, "1.1.0")
+	w.Publish("1.2.0", w.Programs.CrashLooper)
+	w.Upgrade("1.2.0", h)
+	w.rolledBack(h, "1.1.0", "crash_loop")
 }
 
 // homeOfNobody makes a folder for the user without rights, who gets to the programs too.
@@ -74,7 +75,7 @@ func (w *world) runAsNobody(top, name string) {
 	w.Helper()
 	config := fmt.Sprintf("host: {name: %s}\n%s", name, shortWatch)
 	w.ok("configure the agent", os.WriteFile(filepath.Join(top, layout.ConfigFile), []byte(config), 0o644))
-	agent := asNobody(w.T, filepath.Join(top, layout.AgentLink), "run", "--top", top)
+	agent := asNobody(w, filepath.Join(top, layout.AgentLink), "run", "--top", top)
 	var log bytes.Buffer
 	agent.Stdout, agent.Stderr = &log, &log
 	w.ok("start the agent", agent.Start())
@@ -84,7 +85,7 @@ func (w *world) runAsNobody(top, name string) {
 		close(ended)
 	}()
 	w.Cleanup(func() {
-		w.eventually("all programs have ended", func() error {
+		harness.Eventually(w, "all programs have ended", func() error {
 			left := w.below(top)
 			if len(left) == 0 {
 				return nil

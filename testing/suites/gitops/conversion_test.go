@@ -1,7 +1,6 @@
 package gitops
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -69,7 +68,7 @@ func TestObjectsAreStoredInTheNewerVersion(t *testing.T) {
 			t.Errorf("%s is stored in %s, want %s", name, got, spec.APIVersion)
 		}
 	}
-	if got := k.definition(t.Context()).Status.StoredVersions; !reflect.DeepEqual(got, []string{v1alpha2}) {
+	if got := k.definition().Status.StoredVersions; !reflect.DeepEqual(got, []string{v1alpha2}) {
 		t.Errorf("the stored versions are %v, want only %s", got, v1alpha2)
 	}
 }
@@ -249,11 +248,11 @@ func TestObjectsOfBeforeAreRewritten(t *testing.T) {
 	})
 
 	// Kubernetes gets the definition with v1alpha2.
-	now, next := k.definition(t.Context()), definition(t)
+	now, next := k.definition(), definition(t)
 	now.Spec.Versions, now.Spec.Conversion = next.Spec.Versions, next.Spec.Conversion
 	now, err := k.definitions.ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), now, metav1.UpdateOptions{})
 	check(t, err)
-	eventually(t, "both versions are served", func(ctx context.Context) string { return k.served(ctx, now) })
+	harness.Eventually(t, "both versions are served", func() error { return k.served(now) })
 	if got := k.stored("web").GetAPIVersion(); got != spec.Group+"/"+v1alpha1 {
 		t.Fatalf("before it is rewritten the object is stored in %s", got)
 	}
@@ -279,7 +278,7 @@ func TestObjectsOfBeforeAreRewritten(t *testing.T) {
 
 func TestObjectsSurviveAnOutageOfTheServer(t *testing.T) {
 	k := startKubernetes(t)
-	server, err := world.StartServerWith(t.Context(), harness.ServerOptions{Name: "other"})
+	server, err := world(t).StartServerWith(t.Context(), harness.ServerOptions{Name: "other"})
 	check(t, err)
 	t.Cleanup(func() { check(t, server.Stop()) })
 	k.install(definitionOf(t, server))

@@ -1,7 +1,6 @@
 package gitops
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -95,7 +94,7 @@ func (k *kubernetes) startEtcd() string {
 // as its webhook.
 func definition(t *testing.T) *apiextensions.CustomResourceDefinition {
 	t.Helper()
-	return definitionOf(t, world.server)
+	return definitionOf(t, world(t).Server)
 }
 
 func definitionOf(t *testing.T, server *harness.Server) *apiextensions.CustomResourceDefinition {
@@ -116,32 +115,32 @@ func (k *kubernetes) install(crd *apiextensions.CustomResourceDefinition) {
 	k.t.Helper()
 	_, err := k.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(k.t.Context(), crd, metav1.CreateOptions{})
 	check(k.t, err)
-	eventually(k.t, "fleets are served", func(ctx context.Context) string {
-		now := k.definition(ctx)
+	harness.Eventually(k.t, "fleets are served", func() error {
+		now := k.definition()
 		if !slices.ContainsFunc(now.Status.Conditions, func(c apiextensions.CustomResourceDefinitionCondition) bool {
 			return c.Type == apiextensions.Established && c.Status == apiextensions.ConditionTrue
 		}) {
-			return fmt.Sprintf("its conditions are %v", now.Status.Conditions)
+			return fmt.Errorf("its conditions are %v", now.Status.Conditions)
 		}
-		return k.served(ctx, now)
+		return k.served(now)
 	})
 }
 
-func (k *kubernetes) definition(ctx context.Context) *apiextensions.CustomResourceDefinition {
+func (k *kubernetes) definition() *apiextensions.CustomResourceDefinition {
 	k.t.Helper()
-	crd, err := k.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, "fleets."+spec.Group, metav1.GetOptions{})
+	crd, err := k.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(k.t.Context(), "fleets."+spec.Group, metav1.GetOptions{})
 	check(k.t, err)
 	return crd
 }
 
-// served reports which of the served versions cannot be listed yet.
-func (k *kubernetes) served(ctx context.Context, crd *apiextensions.CustomResourceDefinition) string {
+// served returns an error while a served version cannot be listed.
+func (k *kubernetes) served(crd *apiextensions.CustomResourceDefinition) error {
 	for _, v := range crd.Spec.Versions {
-		if _, err := k.fleets(v.Name).List(ctx, metav1.ListOptions{}); v.Served && err != nil {
-			return fmt.Sprintf("list %s: %v", v.Name, err)
+		if _, err := k.fleets(v.Name).List(k.t.Context(), metav1.ListOptions{}); v.Served && err != nil {
+			return fmt.Errorf("list %s: %w", v.Name, err)
 		}
 	}
-	return ""
+	return nil
 }
 
 // fleets is a client of fleets in a version of the API.

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/rollout/spec"
+	"github.com/muster-fleet/muster/testing/kit/harness"
 )
 
 // tofu is a folder with a configuration of OpenTofu and its state.
@@ -29,6 +30,7 @@ type tofu struct {
 
 func newTofu(t *testing.T) *tofu {
 	t.Helper()
+	server := world(t).Server
 	w := &tofu{t: t, dir: t.TempDir(), program: openTofu.get(t), version: "1.0.0", maxParallel: 5}
 	config, err := os.ReadFile(filepath.Join("testdata", "main.tf"))
 	check(t, err)
@@ -39,15 +41,15 @@ func newTofu(t *testing.T) *tofu {
 	check(t, os.WriteFile(settings, []byte(overrides), 0o600))
 	w.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+settings, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1",
 		// The provider has no setting for an authority.
-		"SSL_CERT_FILE="+caFile(world.server), "NO_PROXY=127.0.0.1",
-		"TF_VAR_server="+world.server.Info.AdminURL, "TF_VAR_admin_key="+world.server.Info.AdminKey)
+		"SSL_CERT_FILE="+caFile(server), "NO_PROXY=127.0.0.1",
+		"TF_VAR_server="+server.Info.AdminURL, "TF_VAR_admin_key="+server.Info.AdminKey)
 	return w
 }
 
 // run runs a command, which must end with a code, and returns its output.
 func (w *tofu) run(code int, args ...string) string {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), waitLimit)
+	ctx, cancel := context.WithTimeout(w.t.Context(), harness.WaitLimit)
 	defer cancel()
 	c := exec.CommandContext(ctx, w.program, append(args, "-no-color")...)
 	c.Dir, c.Env = w.dir, append(w.env, "TF_VAR_agent_version="+w.version, "TF_VAR_max_parallel="+strconv.Itoa(w.maxParallel))
@@ -117,16 +119,16 @@ func (w *tofu) state() (declared, answered map[string]any) {
 func observed(t *testing.T, name string) *spec.Fleet {
 	t.Helper()
 	var f *spec.Fleet
-	eventually(t, name+" is rolled out", func(context.Context) string {
+	harness.Eventually(t, name+" is rolled out", func() error {
 		f = fleetObject(t, name)
 		ready := f.Status.Condition(spec.Ready)
 		switch {
 		case f.Status.ObservedGeneration != f.Metadata.Generation:
-			return fmt.Sprintf("the server has observed generation %d of %d", f.Status.ObservedGeneration, f.Metadata.Generation)
+			return fmt.Errorf("the server has observed generation %d of %d", f.Status.ObservedGeneration, f.Metadata.Generation)
 		case ready == nil || ready.Status != spec.True:
-			return fmt.Sprintf("the status is %+v", f.Status)
+			return fmt.Errorf("the status is %+v", f.Status)
 		}
-		return ""
+		return nil
 	})
 	return f
 }
@@ -178,7 +180,7 @@ func TestOpenTofuDeclaresAFleet(t *testing.T) {
 	if hash := upgraded.Status.LastCompletedRolloutHash; hash != spec.Hash(upgraded) || hash == first.Status.LastCompletedRolloutHash {
 		t.Errorf("after the upgrade the last completed hash is %q, want %q", hash, spec.Hash(upgraded))
 	}
-	if version, err := world.host.Runs(); err != nil || !strings.HasPrefix(version, "1.1.0") {
+	if version, err := world(t).Hosts[0].Runs(); err != nil || !strings.HasPrefix(version, "1.1.0") {
 		t.Errorf("the host runs %s: %v", version, err)
 	}
 	if ids := created(); len(ids) != 1 || upgraded.Status.Rollout == nil || ids[0] != upgraded.Status.Rollout.ID {
@@ -187,7 +189,7 @@ func TestOpenTofuDeclaresAFleet(t *testing.T) {
 	w.plan(noChange)
 
 	// An object that somebody deletes is created again, for hosts that run the version already.
-	resp, err := world.server.Do(t.Context(), http.MethodDelete, "/api/v1/fleets/web?why=by+hand", nil)
+	resp, err := world(t).Server.Do(t.Context(), http.MethodDelete, "/api/v1/fleets/web?why=by+hand", nil)
 	check(t, err)
 	check(t, resp.Body.Close())
 	w.plan(changes)
@@ -203,7 +205,7 @@ func TestOpenTofuDeclaresAFleet(t *testing.T) {
 	if f := fleetObject(t, "web"); f != nil {
 		t.Errorf("the object is still there: %+v", f)
 	}
-	if version, err := world.host.Runs(); err != nil || !strings.HasPrefix(version, "1.1.0") {
+	if version, err := world(t).Hosts[0].Runs(); err != nil || !strings.HasPrefix(version, "1.1.0") {
 		t.Errorf("the object is gone, and the host runs %s: %v", version, err)
 	}
 	if ids := created(); len(ids) != 1 {

@@ -1,116 +1,28 @@
 package gitops
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/muster-fleet/muster/server/api/adminapi"
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/spec"
 	"github.com/muster-fleet/muster/testing/kit/harness"
-	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
 
-// waitLimit bounds every wait: ten times what a step takes on an idle machine.
-const waitLimit = 60 * time.Second
+func TestMain(m *testing.M) { os.Exit(harness.With(m).Run()) }
 
-// world is a server with an agent of version 1.0.0, and a package of 1.1.0, which all tests share.
-var world struct {
-	*harness.Fleet
-	server *harness.Server
-	host   *harness.Host
-}
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "mgitops-")
-	if err != nil {
-		panic(err)
-	}
-	code := 1
-	if err := start(context.Background(), dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	} else {
-		code = m.Run()
-	}
-	if err := stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
-
-func start(ctx context.Context, dir string) error {
-	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
-	if err != nil {
-		return err
-	}
-	programs, err := toolchain.ProgramsForTests(ctx, root, filepath.Join(dir, "bin"))
-	if err != nil {
-		return err
-	}
-	world.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
-	publisher := world.NewPublisher("publisher")
-	if world.server, err = world.StartServer(ctx); err != nil {
-		return err
-	}
-	var archives []string
-	for _, version := range []string{"1.0.0", "1.1.0"} {
-		archive, err := publisher.Package(ctx, version, programs.Agent)
-		if err != nil {
-			return err
-		}
-		archives = append(archives, archive)
-	}
-	if err := world.server.Publish(ctx, publisher, archives...); err != nil {
-		return err
-	}
-	if world.host, err = world.Install(ctx, world.server, publisher, archives[0], "web-01", harness.HostOptions{}); err != nil {
-		return err
-	}
-	if err := world.host.Start(); err != nil {
-		return err
-	}
-	return waitOnline(ctx)
-}
-
-func waitOnline(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, waitLimit)
-	defer cancel()
-	for {
-		agents, err := world.server.Agents(ctx)
-		if err == nil && len(agents) == 1 && agents[0].Status == fleet.StatusOnline {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the host is not online: agents %v: %w", agents, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-func stop() error {
-	if world.host != nil {
-		if err := world.host.Stop(); err != nil {
-			return err
-		}
-	}
-	if world.server != nil {
-		return world.server.Stop()
-	}
-	return nil
+// world returns the server with an agent of version 1.0.0, and a package of 1.1.0, which all tests
+// share.
+func world(t *testing.T) *harness.World {
+	t.Helper()
+	return harness.SharedWorld(t, func(w *harness.World) {
+		w.Publish("1.1.0", w.Programs.Agent)
+		w.AddHosts("1.0.0", harness.HostOptions{}, "web-01")
+	})
 }
 
 // caFile is the certificate of the authority that signs a server's certificates.
@@ -123,28 +35,10 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until ok returns an empty text. Otherwise the text says what is missing.
-func eventually(t *testing.T, what string, ok func(ctx context.Context) string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	for {
-		missing := ok(ctx)
-		if missing == "" {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("timed out waiting until %s: %s", what, missing)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 // fleetObject returns an object of the server, nil if it has none of that name.
 func fleetObject(t *testing.T, name string) *spec.Fleet {
 	t.Helper()
-	resp, err := world.server.Do(t.Context(), http.MethodGet, "/api/v1/fleets/"+name, nil)
+	resp, err := world(t).Server.Do(t.Context(), http.MethodGet, "/api/v1/fleets/"+name, nil)
 	check(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -166,7 +60,7 @@ func fleetObject(t *testing.T, name string) *spec.Fleet {
 // rollouts returns the ids of all rollouts, newest first.
 func rollouts(t *testing.T) []string {
 	t.Helper()
-	list, err := harness.Get[adminapi.RolloutList](t.Context(), world.server, "/api/v1/rollouts?perPage=100")
+	list, err := harness.Get[adminapi.RolloutList](t.Context(), world(t).Server, "/api/v1/rollouts?perPage=100")
 	check(t, err)
 	var ids []string
 	for _, r := range list.Items {

@@ -17,17 +17,18 @@ import (
 // for it, where its agents connect and download, another policy for the host, an upgrade,
 // and the end.
 func TestEveryCallOfTheClient(t *testing.T) {
+	world := shared(t)
 	for name, set := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := config()
-			set(&c)
+			c := world.config()
+			set(world, &c)
 			client, err := kibana.NewClientWithConfig(&c, "scenario", "1.0.0", "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			host := shared.hosts[slices.IndexFunc(shared.hosts, func(h *harness.Host) bool { return h.Name == name })]
-			(&scenario{T: t, Client: client, name: name, host: host}).run()
+			host := world.Hosts[slices.IndexFunc(world.Hosts, func(h *harness.Host) bool { return h.Name == name })]
+			(&scenario{T: t, Client: client, server: world.Server, name: name, host: host}).run()
 		})
 	}
 }
@@ -36,8 +37,9 @@ func TestEveryCallOfTheClient(t *testing.T) {
 type scenario struct {
 	*testing.T
 	*kibana.Client
-	name string
-	host *harness.Host
+	server *harness.Server
+	name   string
+	host   *harness.Host
 }
 
 func (s *scenario) run() {
@@ -109,7 +111,7 @@ func (s *scenario) infrastructure(policy kibana.PolicyResponse) {
 	hosts, err := s.ListFleetServerHosts(s.Context(), kibana.ListFleetServerHostsRequest{})
 	s.must(err)
 	if !slices.ContainsFunc(hosts.Items, func(h kibana.FleetServerHost) bool {
-		return h.IsDefault && slices.Contains(h.HostURLs, shared.server.Info.AgentURL)
+		return h.IsDefault && slices.Contains(h.HostURLs, s.server.Info.AgentURL)
 	}) {
 		s.Errorf("no default host has the agents' URL: %+v", hosts.Items)
 	}
@@ -200,9 +202,9 @@ func (s *scenario) agent(policy kibana.PolicyResponse) {
 // client's.
 func (s *scenario) wait(what string, ok func(adminapi.Agent) bool) kibana.GetAgentResponse {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), waitLimit)
+	ctx, cancel := context.WithTimeout(s.Context(), harness.WaitLimit)
 	defer cancel()
-	_, err := shared.server.Wait(ctx, s.host.ID, s.name+" "+what, ok)
+	_, err := s.server.Wait(ctx, s.host.ID, s.name+" "+what, ok)
 	s.must(err)
 	a, err := s.GetAgent(s.Context(), kibana.GetAgentRequest{ID: s.host.ID})
 	s.must(err)

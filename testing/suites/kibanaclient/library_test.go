@@ -22,9 +22,10 @@ const notHere = "^(TestFleetPackage|TestCreateFleetServerHosts|TestCreateFleetPr
 // TestOwnTestsOfTheClient runs the tests that are in the client's module, its integration
 // tests among them.
 func TestOwnTestsOfTheClient(t *testing.T) {
+	s := shared(t)
 	c := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-skip="+notHere, "-v", "github.com/elastic/elastic-agent-libs/kibana")
-	c.Env = append(os.Environ(), "SSL_CERT_FILE="+caFile(),
-		"KIBANA_HOST="+shared.server.Info.AdminURL, "KIBANA_USERNAME="+shared.id, "KIBANA_PASSWORD="+shared.secret)
+	c.Env = append(os.Environ(), "SSL_CERT_FILE="+s.caFile(),
+		"KIBANA_HOST="+s.Server.Info.AdminURL, "KIBANA_USERNAME="+s.id, "KIBANA_PASSWORD="+s.secret)
 	out, err := c.CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("--- SKIP")) {
 		t.Errorf("%v\n%s", err, out)

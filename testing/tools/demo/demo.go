@@ -132,40 +132,13 @@ func (d *demo) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.identify(ctx); err != nil {
+	online, cancel := context.WithTimeout(ctx, waitFor)
+	defer cancel()
+	if err := d.server.Online(online, first, d.hosts...); err != nil {
 		return err
 	}
+	d.say("%d agents at %s are online", len(d.hosts), first)
 	return d.installPage(ctx)
-}
-
-// identify waits until every host is online and learns the agents' ids.
-func (d *demo) identify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, waitFor)
-	defer cancel()
-	for {
-		agents, err := d.server.Agents(ctx)
-		if err != nil {
-			return err
-		}
-		online := 0
-		for _, a := range agents {
-			for _, h := range d.hosts {
-				if harness.Hostname(a) == h.Name && a.Status == fleet.StatusOnline {
-					h.ID = a.Id
-					online++
-				}
-			}
-		}
-		if online == len(d.hosts) {
-			d.say("%d agents at %s are online", online, first)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d agents came online: %w", online, len(d.hosts), ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // show prints the phases of upgrades as they happen.
