@@ -21,10 +21,9 @@ func TestTheConsole(t *testing.T) {
 	require.Path(t, filepath.Join(ui, "node_modules", ".package-lock.json"), "run `go tool mage test`, or `npm ci` in ui")
 	require.Path(t, filepath.Join(ui, "dist", "index.html"), "run `go tool mage ui`")
 
-	out := &logWriter{t}
 	config := "test/console/playwright.config.ts"
 	// Ten times faster than hosts are, so that rollouts soon are in the states that are tested.
-	o := simfleet.Options{Pace: 0.1, Out: out}
+	o := simfleet.Options{Pace: 0.1, Out: t.Output()}
 	if os.Getenv("MUSTER_UI_SHOTS") != "" {
 		config = "test/shots/playwright.config.ts"
 		o.Hosts, o.Live, o.Pace = 3000, 1200, 0.5
@@ -38,7 +37,7 @@ func TestTheConsole(t *testing.T) {
 	})
 	artifacts := filepath.Join(root, "testing", "artifacts", "console")
 	check(t, os.MkdirAll(artifacts, 0o755))
-	check(t, toolchain.Run(t.Context(), out, ui, []string{
+	check(t, toolchain.Run(t.Context(), t.Output(), ui, []string{
 		"MUSTER_UI_LOGIN=" + f.LoginURL, "MUSTER_UI_ARTIFACTS=" + artifacts, "MUSTER_CHROMIUM=" + chromium,
 	}, npx, "playwright", "test", "--config", config, "--reporter=list"))
 }
@@ -48,11 +47,4 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-type logWriter struct{ t *testing.T }
-
-func (l *logWriter) Write(p []byte) (int, error) {
-	l.t.Logf("%s", p)
-	return len(p), nil
 }

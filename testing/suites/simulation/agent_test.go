@@ -103,9 +103,6 @@ type step struct {
 	component bool
 }
 
-// Version returns the version that really runs.
-func (a *Agent) Version() string { return a.version }
-
 // Reachable reports whether the host is on the network.
 func (a *Agent) Reachable() bool { return !a.offline && !a.silent }
 
