@@ -15,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/esnode"
 	"github.com/muster-fleet/muster/testing/kit/harness"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(max(parallelTests, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
-	os.Exit(harness.With(m).Run())
+	os.Exit(harness.With(esnode.With(m)).Run())
 }
 
 // world is a harness.World that also follows the server's events.

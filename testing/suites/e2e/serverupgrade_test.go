@@ -484,11 +484,16 @@ func TestFieldsOfALaterServerSurviveTheEarlierOne(t *testing.T) {
 	}
 }
 
+// onElasticsearch is the configuration of servers whose store is a place in Elasticsearch.
+func onElasticsearch(p esnode.Place) string {
+	return fmt.Sprintf("store: {elasticsearch: {hosts: [%q], prefix: %q}}\n", p.URLs[0], p.Prefix)
+}
+
 // Two servers share a real Elasticsearch.
 func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
 	const agents = 1000
-	es := esnode.Start(t, esnode.Options{})
-	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
+	es := esnode.Shared(t)
+	store := onElasticsearch(es)
 	first := newServerMachine(t, store, nil)
 	second := newServerMachine(t, store, first)
 	h := newSimulatedFleet(t, agents, first, second)
@@ -502,11 +507,11 @@ func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), first.muster, "server", "schema", "-o", "json").Output()
 		check(t, err)
 		check(t, json.Unmarshal(out, &program))
-		if _, answer, err := es.Access().Do(t.Context(), http.MethodGet, "/muster-agents/_mapping", nil); err != nil || !strings.Contains(string(answer), fmt.Sprintf(`"muster_schema":%d}`, program.Elasticsearch)) {
+		if _, answer, err := es.Do(t.Context(), http.MethodGet, "/"+es.Prefix+"agents/_mapping", nil); err != nil || !strings.Contains(string(answer), fmt.Sprintf(`"muster_schema":%d}`, program.Elasticsearch)) {
 			t.Errorf("the schema of the indices is not %d, that of %s: %v", program.Elasticsearch, to, err)
 		}
 		copied := strings.TrimSuffix(strings.TrimPrefix(u.Backup, "the indices "), "*")
-		if status, answer, err := es.Access().Do(t.Context(), http.MethodGet, "/"+copied+"agents/_count", nil); err != nil || status != http.StatusOK || !strings.Contains(string(answer), `"count":1000,`) {
+		if status, answer, err := es.Do(t.Context(), http.MethodGet, "/"+copied+"agents/_count", nil); err != nil || status != http.StatusOK || !strings.Contains(string(answer), `"count":1000,`) {
 			t.Errorf("the backup of the agents: %d %s, %v", status, answer, err)
 		}
 		for _, m := range []*serverMachine{first, second} {
@@ -615,8 +620,7 @@ func TestServerThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 func TestOneOfTwoServersThatIsKilledInAnyPhaseGoesOn(t *testing.T) {
 	t.Parallel()
 	const agents = 20
-	es := esnode.Start(t, esnode.Options{})
-	store := fmt.Sprintf("store: {elasticsearch: {hosts: [%q]}}\n", es.Access().URLs[0])
+	store := onElasticsearch(esnode.Shared(t))
 	first := newServerMachine(t, store, nil)
 	second := newServerMachine(t, store, first)
 	h := newSimulatedFleet(t, agents, first, second)
