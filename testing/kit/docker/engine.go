@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/muster-fleet/muster/testing/kit/child"
 	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
@@ -50,7 +50,7 @@ type Engine struct {
 	made   map[string]string // images by what they are made from
 
 	cmd  *exec.Cmd // nil while it does not run
-	done chan struct{}
+	done <-chan struct{}
 }
 
 // Needs requires what an engine needs.
@@ -143,23 +143,11 @@ func (e *Engine) launch() error {
 	c.Stdout, c.Stderr = log, log
 	// SIGTERM, so that the engine ends its containers too if the test is killed.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	done, started := make(chan struct{}), make(chan error, 1)
-	go func() {
-		// The kernel sends the signal when the thread that started the process ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		err := c.Start()
-		started <- err
-		if err == nil {
-			_ = c.Wait() // the log has the reason of its end
-		}
-	}()
-	if err := <-started; err != nil {
-		return err
+	ended, err := child.Start(c, nil)
+	if err == nil {
+		e.cmd, e.done = c, ended
 	}
-	e.cmd, e.done = c, done
-	return nil
+	return err
 }
 
 // Stop stops the engine as the service manager does. Its containers end.

@@ -8,9 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"time"
+
+	"github.com/muster-fleet/muster/testing/kit/child"
 )
 
 const (
@@ -41,7 +42,7 @@ type Node struct {
 
 	cmd   *exec.Cmd // nil while it does not run
 	stdin io.Closer
-	done  chan struct{}
+	done  <-chan struct{}
 	log   *os.File
 }
 
@@ -106,25 +107,12 @@ func (n *Node) launch() error {
 	}
 	c := exec.Command(n.cluster.java, args...)
 	c.Dir, c.Stdout, c.Stderr = n.dir, log, log
-	c.SysProcAttr = ownProcess()
 	stdin, err := c.StdinPipe()
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	done, started := make(chan struct{}), make(chan error, 1)
-	go func() {
-		// The kernel sends the parent-death signal when the thread that started the
-		// process ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		err := c.Start()
-		started <- err
-		if err == nil {
-			_ = c.Wait() // the log has the reason of its end
-		}
-	}()
-	if err := <-started; err != nil {
+	done, err := child.Start(c, nil)
+	if err != nil {
 		return errors.Join(err, log.Close())
 	}
 	n.cmd, n.stdin, n.done, n.log = c, stdin, done, log

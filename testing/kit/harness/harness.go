@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/testing/kit/child"
 	"github.com/muster-fleet/muster/testing/kit/port"
 	"github.com/muster-fleet/muster/testing/kit/toolchain"
 )
@@ -177,7 +178,7 @@ type Server struct {
 
 	config string // the file of --config, or empty
 	cmd    *exec.Cmd
-	done   chan struct{}
+	done   <-chan struct{}
 	log    *os.File
 }
 
@@ -333,12 +334,10 @@ func (s *Server) start(ctx context.Context, agents, admin string) error {
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	done, first := make(chan struct{}), make(chan error, 1)
-	err = startProcess(c, func() {
+	first := make(chan error, 1)
+	done, err := child.Start(c, func() {
 		first <- json.NewDecoder(stdout).Decode(&s.Info)
 		_, _ = io.Copy(io.Discard, stdout)
-		_ = c.Wait() // the log has the reason of its end
-		close(done)
 	})
 	if err != nil {
 		return errors.Join(err, log.Close())
@@ -360,24 +359,6 @@ func (s *Server) start(ctx context.Context, agents, admin string) error {
 		return fmt.Errorf("the server did not start: %w: %s", err, lastLines(text))
 	}
 	return nil
-}
-
-// startProcess starts a program and runs wait, which must wait for its end, on the same
-// thread: the kernel sends the parent-death signal when the thread that started the
-// process ends.
-func startProcess(c *exec.Cmd, wait func()) error {
-	c.SysProcAttr = ownGroup()
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := c.Start()
-		started <- err
-		if err == nil {
-			wait()
-		}
-	}()
-	return <-started
 }
 
 // Stop stops the server as Ctrl-C does.
@@ -558,7 +539,8 @@ func (f *Fleet) InstallCommand(ctx context.Context, top string, flags ...string)
 // an upgrade may replace by another one.
 func (h *Host) Start() error {
 	c := exec.Command(layout.Path(h.Top, layout.AgentLink), "run", "--top", h.Top)
-	return startProcess(c, func() { _ = c.Wait() }) // reaps the process
+	_, err := child.Start(c, nil)
+	return err
 }
 
 // CLI runs the agent's own command line on the host.

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-fleet/muster/testing/kit/child"
 )
 
 const (
@@ -75,7 +76,7 @@ type Machine struct {
 	groups []string
 
 	cmd     *exec.Cmd // nil while it is off
-	done    chan struct{}
+	done    <-chan struct{}
 	pid1    int
 	console *os.File
 }
@@ -165,24 +166,11 @@ func (m *Machine) switchOn() (err error) {
 	c.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setsid: true,
 	}
-	m.cmd, m.done, m.pid1 = c, make(chan struct{}), 0
-	started := make(chan error, 1)
-	go func() {
-		// The kernel sends the parent-death signal when the thread that started the
-		// process ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(m.done)
-		err := c.Start()
-		started <- err
-		if err == nil {
-			_ = c.Wait() // its exit status does not matter
-		}
-	}()
-	if err := <-started; err != nil {
-		m.cmd = nil
+	ended, err := child.Start(c, nil)
+	if err != nil {
 		return errors.Join(err, m.console.Close(), removeGroups(m.groups))
 	}
+	m.cmd, m.done, m.pid1 = c, ended, 0
 	return nil
 }
 
