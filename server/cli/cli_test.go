@@ -26,7 +26,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/server/wire/agentapi/capin"
-	"github.com/muster-fleet/muster/testing/kit/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/elasticpkg"
 	"github.com/muster-fleet/muster/testing/kit/esnode"
 	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 	"github.com/muster-fleet/muster/testing/kit/flaghelp"
@@ -445,7 +445,7 @@ func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 func TestElasticsPackagesArePushedWithWhatIsBesideThem(t *testing.T) {
 	o, _ := loggedIn(t)
 	dir := t.TempDir()
-	elastic := elasticagent.NewPublisher(t)
+	elastic := elasticpkg.NewPublisher(t)
 	archive := elastic.Archive(t, dir, "8.16.0")
 	o.fails(1, []string{"package", "push", "--elastic", archive}, "muster package trust KEY.asc")
 	key := filepath.Join(dir, "GPG-KEY-elastic-agent")

@@ -31,7 +31,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/store/storehealth"
-	"github.com/muster-fleet/muster/testing/kit/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/elasticpkg"
 	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
@@ -307,7 +307,7 @@ func TestPushWithoutPublisherKeyIsRefused(t *testing.T) {
 
 func TestPublisherKeysAreAddedAndRemovedOnce(t *testing.T) {
 	w := newWorld(t)
-	text := elasticagent.NewPublisher(t).PublicKey
+	text := elasticpkg.NewPublisher(t).PublicKey
 	k, err := w.service.AddKey(t.Context(), text, "Elastic", "ann")
 	if err != nil || len(k.ID) != 16 {
 		t.Fatalf("the key is %+v, %v", k, err)

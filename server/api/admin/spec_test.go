@@ -22,7 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/audit"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/kit/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/elasticpkg"
 )
 
 // schema has the parts of OpenAPI that the specification uses.
@@ -308,7 +308,7 @@ func everyCall(t *testing.T, change ...func(*app.Options)) {
 	do(adminapi.ListAdminKeys.Call, nil)
 	do(adminapi.ListTrail.Call, nil)
 	do(adminapi.ListPackages.Call, nil)
-	do(adminapi.AddPublisherKey.Call, map[string]any{"public_key": elasticagent.NewPublisher(t).PublicKey, "name": "Elastic"})
+	do(adminapi.AddPublisherKey.Call, map[string]any{"public_key": elasticpkg.NewPublisher(t).PublicKey, "name": "Elastic"})
 	keys := do(adminapi.ListPublisherKeys.Call, nil)["items"].([]any)
 	do(adminapi.GetTrust.Call, nil)
 	publishComponent(t, s, "2.5.0")

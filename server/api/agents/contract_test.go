@@ -398,9 +398,9 @@ func routesOf() (routes []string) {
 // withoutContract are routes whose accepted or refused requests are tested elsewhere.
 var withoutContract = map[string]string{
 	"GET /api/status": "refuses nothing: a wrong key gets what no key gets",
-	"GET /api/agents/upgrades/:version/pgp-public-key": "testing/kit/elasticagent fetches the key",
-	"GET /artifacts/beats/elastic-agent/:file":         "testing/kit/elasticagent fetches packages",
-	"GET /downloads/beats/elastic-agent/:file":         "testing/kit/elasticagent fetches packages",
+	"GET /api/agents/upgrades/:version/pgp-public-key": "testing/suites/elasticagent fetches the key",
+	"GET /artifacts/beats/elastic-agent/:file":         "testing/suites/elasticagent fetches packages",
+	"GET /downloads/beats/elastic-agent/:file":         "testing/suites/elasticagent fetches packages",
 	"GET /trust/:name":                                 "TestSignedMetadataNeedsNoKey",
 	"GET /api/fleet/file/:file":                        "there are none",
 	"GET /api/fleet/artifacts/:artifact/:sha2":         "there are none",

@@ -280,7 +280,7 @@ var bans = []ban{
 	only("archive/...", "packages are written in one package and read in another, backups in one, a component's state and diagnostics in one each; testing/kit/docker writes images; packaging/release writes the archive, the image and the chart of the server", "agent/diagnostics", "agent/statecopy", "packaging/pkg/build", "packaging/pkg/install", "packaging/release", "packaging/release/chart", "packaging/release/image", "server/node/backup", "testing/kit/docker", "testing/kit/fakepkg"),
 	only("text/template", "one package bounds what templates can do", "server/rollout/configfile"),
 	only("github.com/aymanbagabas/go-udiff", "files are compared in one way, and declared objects by the command line", "server/rollout/configfile", "server/cli"),
-	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/agents/artifact", "testing/kit/elasticagent"),
+	only("github.com/ProtonMail/go-crypto", "OpenPGP is only for Elastic's packages", "server/agents/artifact", "testing/kit/elasticpkg"),
 	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/pkg/trust/tuf"),
 	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/pkg/trust/tuf"),
 	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/pkg/trust/tuf"),

@@ -1,4 +1,4 @@
-package elasticagent_test
+package elasticagent
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
-	"github.com/muster-fleet/muster/testing/kit/elasticagent"
+	"github.com/muster-fleet/muster/testing/kit/elasticpkg"
 	"github.com/muster-fleet/muster/testing/kit/fakepkg"
 )
 
@@ -25,12 +25,12 @@ import (
 type world struct {
 	*apptest.Server
 	t         *testing.T
-	publisher elasticagent.Publisher
+	publisher elasticpkg.Publisher
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{apptest.Start(t), t, elasticagent.NewPublisher(t)}
+	w := &world{apptest.Start(t), t, elasticpkg.NewPublisher(t)}
 	w.trust(w.publisher.PublicKey)
 	return w
 }
@@ -74,9 +74,9 @@ func (w *world) published(versions ...string) {
 }
 
 // enrolled returns an agent that has enrolled and checked in.
-func (w *world) enrolled(host, version string) *elasticagent.Agent {
+func (w *world) enrolled(host, version string) *Agent {
 	w.t.Helper()
-	a := elasticagent.New(w.AgentURL, w.Client, host, version)
+	a := New(w.AgentURL, w.Client, host, version)
 	a.Source = "https://vendor.invalid/downloads" // until its policy names another
 	a.PublisherKey = w.publisher.PublicKey
 	if err := a.Enroll(w.t.Context(), w.Token); err != nil {
@@ -94,7 +94,7 @@ func (w *world) enrolled(host, version string) *elasticagent.Agent {
 
 // report sends a check-in, and returns when the server has handled it and parked the poll,
 // which it then abandons.
-func (w *world) report(a *elasticagent.Agent) {
+func (w *world) report(a *Agent) {
 	w.t.Helper()
 	before := w.Fleet(a.ID)
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -117,7 +117,7 @@ func (w *world) report(a *elasticagent.Agent) {
 }
 
 // order orders an upgrade, and returns the action as the agent receives it.
-func (w *world) order(a *elasticagent.Agent, version string) agentapi.Action {
+func (w *world) order(a *Agent, version string) agentapi.Action {
 	w.t.Helper()
 	if got := w.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/upgrade", map[string]any{"version": version}); got.Status != http.StatusOK {
 		w.t.Fatalf("the order: %s", got.Body)
@@ -126,7 +126,7 @@ func (w *world) order(a *elasticagent.Agent, version string) agentapi.Action {
 }
 
 // ordered returns the UPGRADE that the agent receives.
-func (w *world) ordered(a *elasticagent.Agent) agentapi.Action {
+func (w *world) ordered(a *Agent) agentapi.Action {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), apptest.WaitLimit)
 	defer cancel()
@@ -212,7 +212,7 @@ func TestElasticAgentRefusesAPackageThatItsOwnKeyHasNotSigned(t *testing.T) {
 	if _, err := a.Download(t.Context(), "9.5.3", ""); err != nil {
 		t.Fatalf("with the key that signed it: %v", err)
 	}
-	a.PublisherKey = elasticagent.NewPublisher(t).PublicKey
+	a.PublisherKey = elasticpkg.NewPublisher(t).PublicKey
 	action := w.order(a, "9.5.3")
 	if err := a.Ack(t.Context(), action.ID); err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestElasticAgentRolledBackFromAnUpgradeOfItsHostNamesItsVersion(t *testing.
 func TestElasticAgentsApplyThePolicyOfAFreshInstallation(t *testing.T) {
 	w := newWorld(t)
 	for _, version := range []string{"8.16.6", "8.18.3", "8.18.4", "9.1.0", "9.5.2"} {
-		a := elasticagent.New(w.AgentURL, w.Client, "db-"+version, version)
+		a := New(w.AgentURL, w.Client, "db-"+version, version)
 		a.SendsRevision = true
 		if err := a.Enroll(t.Context(), w.Token); err != nil {
 			t.Fatal(err)
@@ -518,15 +518,15 @@ func TestOpenPGPKeyIsServedToAgents(t *testing.T) {
 	if got := s.Agents(http.MethodGet, path, "", nil); got.Status != http.StatusNotFound {
 		t.Errorf("without a key: %d", got.Status)
 	}
-	w := &world{s, t, elasticagent.NewPublisher(t)}
-	second := elasticagent.NewPublisher(t)
+	w := &world{s, t, elasticpkg.NewPublisher(t)}
+	second := elasticpkg.NewPublisher(t)
 	w.trust(w.publisher.PublicKey)
 	w.trust(second.PublicKey)
 	w.trust(second.PublicKey) // changes nothing
 	w.publisher = second
 	w.published("8.16.0-SNAPSHOT", "8.17.0+build202411051234")
 	a := w.enrolled("db-1", "8.15.5")
-	a.PublisherKey, a.AsksServer = elasticagent.NewPublisher(t).PublicKey, true // it has not signed them
+	a.PublisherKey, a.AsksServer = elasticpkg.NewPublisher(t).PublicKey, true // it has not signed them
 	for _, version := range []string{"8.16.0-SNAPSHOT", "8.17.0+build202411051234"} {
 		if _, err := a.Download(t.Context(), version, w.AgentURL+"/downloads/"); err != nil {
 			t.Errorf("%s signed with the second key: %v", version, err)
@@ -547,7 +547,7 @@ func TestElasticPackagesThatAgentsWouldRefuseAreRefused(t *testing.T) {
 	w := newWorld(t)
 	const name = "elastic-agent-8.16.0-linux-x86_64"
 	const file = name + ".tar.gz"
-	sound := elasticagent.Entries(name, "8.16.0")
+	sound := elasticpkg.Entries(name, "8.16.0")
 	with := func(more ...fakepkg.Entry) []fakepkg.Entry {
 		return append(append([]fakepkg.Entry{}, sound...), more...)
 	}
@@ -555,7 +555,7 @@ func TestElasticPackagesThatAgentsWouldRefuseAreRefused(t *testing.T) {
 		archive func(dir string) string
 		why     string
 	}{
-		"another key": {func(dir string) string { return elasticagent.NewPublisher(t).Archive(t, dir, "8.16.0") }, "a key that the server does not know"},
+		"another key": {func(dir string) string { return elasticpkg.NewPublisher(t).Archive(t, dir, "8.16.0") }, "a key that the server does not know"},
 		"no signature": {func(dir string) string {
 			path := w.publisher.Archive(t, dir, "8.16.0")
 			remove(t, path+".asc")
@@ -586,9 +586,9 @@ func TestElasticPackagesThatAgentsWouldRefuseAreRefused(t *testing.T) {
 		"renamed": {func(dir string) string {
 			return w.publisher.Write(t, dir, "elastic-agent-8.17.0-linux-x86_64.tar.gz", sound)
 		}, "agents look for them in elastic-agent-8.17.0-linux-x86_64"},
-		"another version": {func(dir string) string { return w.publisher.Write(t, dir, file, elasticagent.Entries(name, "8.15.5")) }, "by its manifest the package is version 8.15.5"},
+		"another version": {func(dir string) string { return w.publisher.Write(t, dir, file, elasticpkg.Entries(name, "8.15.5")) }, "by its manifest the package is version 8.15.5"},
 		"a snapshot": {func(dir string) string {
-			return w.publisher.Write(t, dir, file, elasticagent.Entries(name, "8.16.0-SNAPSHOT"))
+			return w.publisher.Write(t, dir, file, elasticpkg.Entries(name, "8.16.0-SNAPSHOT"))
 		}, "version 8.16.0-SNAPSHOT"},
 		"Muster's name for it": {func(dir string) string {
 			return w.publisher.Write(t, dir, "elastic-agent-8.16.0-linux-amd64.tar.gz", sound)
@@ -635,7 +635,7 @@ func TestElasticsNamesOfPlatformsAreKnown(t *testing.T) {
 	} {
 		file := "elastic-agent-8.16.0-" + platform
 		top := strings.TrimSuffix(strings.TrimSuffix(file, ".tar.gz"), ".zip")
-		got := w.push(w.publisher.Write(t, t.TempDir(), file, elasticagent.Entries(top, "8.16.0")))
+		got := w.push(w.publisher.Write(t, t.TempDir(), file, elasticpkg.Entries(top, "8.16.0")))
 		if got.Status != http.StatusOK {
 			t.Errorf("%s: %s", file, got.Body)
 			continue
@@ -648,7 +648,7 @@ func TestElasticsNamesOfPlatformsAreKnown(t *testing.T) {
 
 func TestInvalidOpenPGPKeysAreRefused(t *testing.T) {
 	s := apptest.Start(t)
-	one := elasticagent.NewPublisher(t).PublicKey
+	one := elasticpkg.NewPublisher(t).PublicKey
 	for what, key := range map[string]string{
 		"private": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nxcFGBA\n-----END PGP PRIVATE KEY BLOCK-----\n", "half": one[:len(one)/2],
 		"not one": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\naGVsbG8=\n-----END PGP PUBLIC KEY BLOCK-----\n", "long": one + strings.Repeat("x", 70_000),

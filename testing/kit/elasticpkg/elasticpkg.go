@@ -1,4 +1,5 @@
-package elasticagent
+// Package elasticpkg makes packages of Elastic Agents for tests, and signs them as Elastic does.
+package elasticpkg
 
 import (
 	"bytes"
