@@ -235,7 +235,7 @@ func primaryOf(t *testing.T, c *Cluster, state map[string]any) *Node {
 
 func TestNodeDiesWithItsParentProcess(t *testing.T) {
 	require.System(t, "linux")
-	Needs(t)
+	needs(t)
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), parentVariable+"=1", "TMPDIR="+t.TempDir())
 	parent.Stderr = os.Stderr
@@ -304,7 +304,7 @@ func TestStartErrors(t *testing.T) {
 		}
 	}
 	t.Run("a setting that Elasticsearch does not know", func(t *testing.T) {
-		Needs(t)
+		needs(t)
 		t.Setenv("TMPDIR", t.TempDir())
 		_, err := New(t.Context(), Options{Settings: map[string]string{"cluster.nome": "x"}})
 		if err == nil || !strings.Contains(err.Error(), "cluster.nome") || !strings.Contains(err.Error(), "ended") {
@@ -458,7 +458,7 @@ func TestJavaVersionIsChecked(t *testing.T) {
 }
 
 func TestRunPrintsTheURLAndEndsWithItsContext(t *testing.T) {
-	Needs(t)
+	needs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	var said strings.Builder

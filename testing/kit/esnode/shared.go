@@ -19,12 +19,7 @@ import (
 // cleanTimeout bounds the removal of a test's dozen indices, which take some 50 ms each.
 const cleanTimeout = time.Minute
 
-// Needs requires Java and the jars.
-func Needs(t testing.TB) {
-	t.Helper()
-	needs(t)
-}
-
+// needs requires Java and the jars.
 func needs(t testing.TB) tools {
 	t.Helper()
 	require.Time(t, "starts an Elasticsearch")
