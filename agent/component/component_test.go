@@ -941,6 +941,18 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 	}
 }
 
+func TestUntrustedVersionIsReportedWithItsCode(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := w.start(&agent{})
+		r := order("first", "9.9.9")
+		m.Conclude(r, failureOf(t, m.Upgrade(t.Context(), r)))
+		if d := m.Reports()[0].UpgradeDetails; d == nil || d.State != agentapi.UpgradeFailed || d.Metadata.ReasonCode != agentapi.ReasonUntrusted {
+			t.Errorf("reported is %+v", d)
+		}
+	})
+}
+
 func TestRollbackRestoresTheConfigurationAfterManyChanges(t *testing.T) {
 	w := newWorld(t)
 	serverMay := func(c *manifest.Component) { c.Reload, c.ServerFiles = true, []string{etc + "/"} }

@@ -223,7 +223,8 @@ func times(n int) string {
 // unhealthy is why a version is bad. It is the zero value if it is not.
 type unhealthy struct{ code, text string }
 
-func (p unhealthy) Error() string { return p.text }
+func (p unhealthy) Error() string      { return p.text }
+func (p unhealthy) ReasonCode() string { return p.code }
 
 // errSilent is why a version is bad of which nothing is known, since its runtime did not answer.
 type errSilent struct {

@@ -254,10 +254,7 @@ func (s *stage) fail(ctx context.Context, r request.Request, step string, why er
 // notStaged reports a stage that failed.
 func (c *component) notStaged(r request.Request, f *request.Failure) error {
 	c.mu.Lock()
-	c.staging = &agentapi.UpgradeDetails{
-		TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed,
-		Metadata: agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Error()},
-	}
+	c.staging = new(f.Details(r))
 	c.mu.Unlock()
 	c.m.Changed(false)
 	return f

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/runtime"
@@ -655,15 +654,7 @@ func (m *Manager) Conclude(r request.Request, f *request.Failure) {
 	if c == nil {
 		return
 	}
-	meta := agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error(), Lockstep: f.Lockstep}
-	var seen unhealthy
-	switch {
-	case f.Broken:
-		meta.ReasonCode = agentapi.FailedRollback
-	case errors.As(f.Err, &seen):
-		meta.ReasonCode = seen.code
-	}
-	d := agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeFailed, Metadata: meta}
+	d := f.Details(r)
 	c.note(func(s *state) { s.Report = &d })
 	c.mu.Lock()
 	c.details = &d
@@ -716,18 +707,8 @@ func (m *Manager) waits(r request.Request, state agentapi.UpgradeState, meta age
 	}
 }
 
-// transient reports whether a retry may succeed, of a step or of undoing: the network, the server, a
-// full or busy disk, a runtime that is being restarted. What the runtime says comes first: the socket
-// of an engine that is stopped does not exist.
+// transient reports whether a retry may succeed, of a step or of undoing. These two steps take longer on a loaded
+// host or a slow network; the others have the time that a component may be stopped for.
 func transient(step string, err error) bool {
-	if errors.Is(err, runtime.ErrTransient) && !errors.Is(err, steps.ErrCancelled) {
-		return true
-	}
-	if transient, known := request.Transient(err); known {
-		return transient
-	}
-	if errors.Is(err, steps.ErrTimeout) {
-		return step == primitive.AcquireArtifact || step == primitive.BackupState
-	}
-	return download.Transient(err)
+	return request.Transient(err, errors.Is(err, steps.ErrTimeout) && (step == primitive.AcquireArtifact || step == primitive.BackupState))
 }

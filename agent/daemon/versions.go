@@ -251,10 +251,7 @@ func (d *daemon) stageOwn(ctx context.Context, r request.Request) error {
 	case !errors.As(err, &f):
 		f = upgrade.Refuse(err)
 	}
-	d.setStaging(agentapi.UpgradeDetails{
-		TargetVersion: r.Version, State: agentapi.UpgradeFailed,
-		Metadata: agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Error()},
-	}, false)
+	d.setStaging(f.Details(r), false)
 	return f
 }
 

@@ -215,7 +215,7 @@ func (p *part) checkSpace() error {
 		return onDisk(dir, err)
 	}
 	if need := p.want.Size - p.have + disk.SpaceMargin; free < need {
-		return &fault{ours: true, err: fmt.Errorf("not enough disk space in %s: the download needs %d bytes, %d are free; free some and upgrade again", dir, need, free)}
+		return &fault{ours: true, err: fmt.Errorf("%w in %s: the download needs %d bytes, %d are free; free some and upgrade again", disk.ErrNoSpace, dir, need, free)}
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func TestErrorsThatEndADownload(t *testing.T) {
 		{name: "no digest", want: Want{Size: 1000}, says: []string{`want.sha512: is ""`, "128"}},
 		{name: "not a digest", want: Want{Size: 1000, SHA512: "abc"}, says: []string{`want.sha512: is "abc"`}},
 		{name: "cannot write", hosts: one(serve), disk: broken{}, says: []string{"input/output error", "check the disk"}},
-		{name: "no space", hosts: one(serve), disk: full{}, says: []string{"not enough disk space", "free some"}, transient: true},
+		{name: "no space", hosts: one(serve), disk: full{}, is: disk.ErrNoSpace, says: []string{"not enough disk space", "free some"}, transient: true},
 		{name: "no space left", hosts: one(serve), disk: broken{full: true}, is: syscall.ENOSPC, says: []string{"free some"}, transient: true},
 		{name: "busy for ever", hosts: one(answers(503)), says: []string{"gave up after 20 attempts", "http://one/p: server answered 503"}, transient: true, kept: true},
 		{name: "no server", urls: []string{"http://nobody/p"}, is: syscall.ECONNREFUSED, says: []string{"gave up after 20 attempts", "http://nobody/p: dial tcp"}, transient: true, kept: true},

@@ -12,7 +12,6 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/check"
-	"github.com/muster-fleet/muster/packaging/pkg/install"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 )
 
@@ -137,7 +136,7 @@ func (c *Change) checkState() error {
 		return err
 	}
 	if free < need {
-		return fmt.Errorf("%w: the copy of the component's state needs %d bytes in %s, and %d are free", install.ErrNoSpace, need, c.Dir, free)
+		return fmt.Errorf("%w: the copy of the component's state needs %d bytes in %s, and %d are free", disk.ErrNoSpace, need, c.Dir, free)
 	}
 	return nil
 }

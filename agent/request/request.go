@@ -90,21 +90,3 @@ func (r Request) String() string {
 	}
 	return r.Component.Name + " " + r.Version
 }
-
-// Failure is the error of a request that was not carried out. The host is as before, unless it is
-// Broken.
-type Failure struct {
-	// State is the phase and Step the step in which it failed.
-	State agentapi.UpgradeState
-	Step  string
-	Err   error
-	// Transient means that the same request may succeed later.
-	Transient bool
-	// Broken means that it could not be undone. If it is also Transient, another try may undo it.
-	Broken bool
-	// Lockstep is how far an upgrade in lockstep was.
-	Lockstep *agentapi.LockstepReport
-}
-
-func (f *Failure) Error() string { return f.Err.Error() }
-func (f *Failure) Unwrap() error { return f.Err }

@@ -69,7 +69,7 @@ func (w *work) refuse() error {
 		// A running agent does not notice a file that was changed. The new version would, and after
 		// it the one that is put back.
 		if err := w.ReadsStart(); err != nil {
-			return fmt.Errorf("%w: %w", ErrSettings, err)
+			return fmt.Errorf("%w: %w", request.ErrSettings, err)
 		}
 	}
 	if r.Rollback {
@@ -259,7 +259,7 @@ func (w *work) checkSpace(size, unpacked int64) error {
 		return nil
 	}
 	return fmt.Errorf("%w in %s: version %s needs %s (archive %s, unpacked %s, a tenth to spare), %s are free; free some and upgrade again",
-		ErrNoSpace, dir, w.j.Request.Version, megabytes(need), megabytes(size), megabytes(unpacked), megabytes(free))
+		disk.ErrNoSpace, dir, w.j.Request.Version, megabytes(need), megabytes(size), megabytes(unpacked), megabytes(free))
 }
 
 // checkInodes checks that the file system can hold as many files as the version that runs has, again.
@@ -274,7 +274,7 @@ func (w *work) checkInodes(dir string) error {
 	}
 	if need := install.UpgradeInodes(home); free < need {
 		return fmt.Errorf("%w in %s: version %s needs %d inodes, %d are free; remove files there and upgrade again",
-			ErrNoSpace, dir, w.j.Request.Version, need, free)
+			disk.ErrNoSpace, dir, w.j.Request.Version, need, free)
 	}
 	return nil
 }

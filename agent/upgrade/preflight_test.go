@@ -84,8 +84,8 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 		is        error
 		temporary bool
 	}{
-		{name: "no room for archive and tree", expect: trust.Expectation{Size: 40 * MB, Unpacked: 100 * MB}, disk: func(string) disk.Disk { return smallDisk{free: 165 * MB} }, want: "needs 178.3 MB (archive 41.9 MB, unpacked 104.9 MB", is: ErrNoSpace, temporary: true},
-		{name: "no inodes", disk: func(string) disk.Disk { return fewInodes{n: 60} }, want: "version 1.1.0 needs 71 inodes, 60 are free", is: ErrNoSpace, temporary: true},
+		{name: "no room for archive and tree", expect: trust.Expectation{Size: 40 * MB, Unpacked: 100 * MB}, disk: func(string) disk.Disk { return smallDisk{free: 165 * MB} }, want: "needs 178.3 MB (archive 41.9 MB, unpacked 104.9 MB", is: disk.ErrNoSpace, temporary: true},
+		{name: "no inodes", disk: func(string) disk.Disk { return fewInodes{n: 60} }, want: "version 1.1.0 needs 71 inodes, 60 are free", is: disk.ErrNoSpace, temporary: true},
 		{name: "below the signed floor", expect: trust.Expectation{Floor: "1.2.0"}, want: "below 1.2.0, the lowest version its publishers still allow"},
 		{name: "below the signed floor, forced", force: true, expect: trust.Expectation{Floor: "1.2.0"}, want: "below 1.2.0"},
 		{name: "no right to move the pointer", disk: func(top string) disk.Disk { return readOnly{folder: top} }, want: "may not write in"},
@@ -109,7 +109,7 @@ func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 			if f.State != agentapi.UpgradeRequested || f.Transient != c.temporary {
 				t.Errorf("failed in %s, temporary %v", f.State, f.Transient)
 			}
-			if code := reasonCode(f.Err); (code == agentapi.ReasonNoSpace) != errors.Is(c.is, ErrNoSpace) {
+			if code := f.Details(r).Metadata.ReasonCode; (code == agentapi.ReasonNoSpace) != errors.Is(c.is, disk.ErrNoSpace) {
 				t.Errorf("the code of the reason is %q", code)
 			}
 			for _, u := range h.reports {
@@ -392,7 +392,7 @@ func TestUpgradeIsRefusedWhileTheNextStartWouldFail(t *testing.T) {
 		{name: "this version cannot", own: errors.New(tab), refused: true},
 		{name: "this version cannot, and the order is forced", own: errors.New(tab), request: func(r *request.Request) { r.Force = true }, refused: true},
 		{name: "this version cannot, and the order is a rollback", own: errors.New(tab), request: func(r *request.Request) { r.Rollback, r.Version = true, "0.9.0" }, refused: true},
-		{name: "the new version cannot", other: fmt.Errorf("%w: %s", ErrSettings, tab), refused: true, downloads: true},
+		{name: "the new version cannot", other: fmt.Errorf("%w: %s", request.ErrSettings, tab), refused: true, downloads: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := newSource(t)
@@ -425,8 +425,8 @@ func TestUpgradeIsRefusedWhileTheNextStartWouldFail(t *testing.T) {
 				return
 			}
 			var f *request.Failure
-			if !errors.As(err, &f) || !errors.Is(err, ErrSettings) || f.Transient || reasonCode(f.Err) != agentapi.ReasonSettings || !strings.Contains(err.Error(), tab) {
-				t.Errorf("the refusal is %v, transient %v, code %q", err, f != nil && f.Transient, reasonCode(err))
+			if !errors.As(err, &f) || !errors.Is(err, request.ErrSettings) || f.Transient || f.Details(wanted).Metadata.ReasonCode != agentapi.ReasonSettings || !strings.Contains(err.Error(), tab) {
+				t.Errorf("the refusal is %v, transient %v", err, f != nil && f.Transient)
 			}
 			if !row.downloads {
 				sameTree(t, before, h.tree(t))

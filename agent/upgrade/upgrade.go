@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
@@ -22,7 +21,6 @@ import (
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/packaging/pkg/install"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -89,7 +87,7 @@ type Executor struct {
 	Startable func(ctx context.Context, program string) error
 	// ReadsStart returns an error if this version would not start again, or not with the
 	// configuration that is on the disk; nil skips the check. CheckStart asks another version's
-	// program the same, which may know other keys, and returns an error that is [ErrSettings].
+	// program the same, which may know other keys, and returns an error that is [request.ErrSettings].
 	ReadsStart func() error
 	CheckStart func(ctx context.Context, program, top string) error
 	// Sources are base URLs of packages, in the order in which they are tried. The
@@ -132,15 +130,8 @@ type Executor struct {
 	endStage context.CancelCauseFunc // of the running stage, or nil
 }
 
-var (
-	// errUnderWay is returned for what must wait for an upgrade or a stage to end.
-	errUnderWay = fmt.Errorf("%w: a version is being installed on this host", request.ErrBusy)
-	// ErrSettings is returned if an agent cannot read its configuration or its identity. Whoever
-	// administers the host must correct them: a retry would not help, and another version neither.
-	ErrSettings = errors.New("the settings of this host are not valid: correct them and upgrade again")
-	// ErrNoSpace is returned if the package does not fit on the disk.
-	ErrNoSpace = errors.New("not enough disk space")
-)
+// errUnderWay is returned for what must wait for an upgrade or a stage to end.
+var errUnderWay = fmt.Errorf("%w: a version is being installed on this host", request.ErrBusy)
 
 // Upgrade runs r. If it succeeds, Reexec has replaced the process and Upgrade does not
 // return; it returns nil if Reexec does. Otherwise the error is a [*request.Failure], or
@@ -229,37 +220,16 @@ func Refuse(why error) *request.Failure {
 // Conclude stores and reports a final failure. It stays reported until the next upgrade
 // begins.
 func (e *Executor) Conclude(r request.Request, f *request.Failure) {
-	details := e.details(r, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error(), ReasonCode: reasonCode(f.Err)})
+	details := f.Details(r)
 	if err := saveFailure(e.Disk, e.Top, details); err != nil {
 		e.log().Warn("the failure of an upgrade was not stored", "error", err)
 	}
 	e.Report(details, false)
 }
 
-// reasonCode returns the code of an error that says more than the phase it has ended; empty: the
-// phase says it all.
-func reasonCode(err error) string {
-	switch {
-	case errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
-		return agentapi.ReasonNoSpace
-	case errors.Is(err, trust.ErrUntrusted), errors.Is(err, download.ErrContent), errors.Is(err, trust.ErrNoPublisher):
-		return agentapi.ReasonUntrusted
-	case errors.Is(err, ErrSettings):
-		return agentapi.ReasonSettings
-	}
-	return ""
-}
-
-// transient reports whether a retry may succeed after err: the network, the server, a
-// full or busy disk, a loaded host.
+// transient reports whether a retry may succeed: on a loaded host a step takes longer, and a watcher does not start.
 func transient(step string, err error) bool {
-	if errors.Is(err, ErrSettings) {
-		return false
-	}
-	if transient, known := request.Transient(err); known {
-		return transient
-	}
-	return errors.Is(err, steps.ErrTimeout) || errors.Is(err, ErrNoSpace) || download.Transient(err) || step == stepWatcher
+	return request.Transient(err, errors.Is(err, steps.ErrTimeout) || step == stepWatcher)
 }
 
 // fail undoes the upgrade. It returns f, joined with the error of an undo that failed,
@@ -336,12 +306,8 @@ func (e *Executor) report(r request.Request, state agentapi.UpgradeState, m agen
 		to = e.Staging
 	}
 	if to != nil {
-		to(e.details(r, state, m), progress)
+		to(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: m}, progress)
 	}
-}
-
-func (e *Executor) details(r request.Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata) agentapi.UpgradeDetails {
-	return agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: m}
 }
 
 // marker returns the marker of an upgrade that is being watched, or nil.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/services"
 	"github.com/muster-fleet/muster/packaging/host/launch"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -57,10 +58,10 @@ func (Programs) Startable(ctx context.Context, path string) error {
 	return nil
 }
 
-// CheckStart is [probe.CheckStart] with an error that is [ErrSettings].
+// CheckStart is [probe.CheckStart] with an error that is [request.ErrSettings].
 func (Programs) CheckStart(ctx context.Context, path, top string) error {
 	if err := probe.CheckStart(ctx, path, top); err != nil {
-		return fmt.Errorf("%w: %w", ErrSettings, err)
+		return fmt.Errorf("%w: %w", request.ErrSettings, err)
 	}
 	return nil
 }

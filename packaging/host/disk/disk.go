@@ -56,6 +56,9 @@ type Disk interface {
 // state and log.
 const SpaceMargin = 16 << 20
 
+// ErrNoSpace is wrapped by the error of what does not fit on the disk, before or while it is written.
+var ErrNoSpace = errors.New("not enough disk space")
+
 // File is an open file.
 type File interface {
 	io.Reader

@@ -126,7 +126,7 @@ func TestUnpackNeedsATenthMoreThanTheFiles(t *testing.T) {
 	}
 	top := t.TempDir()
 	_, err = Unpack(t.Context(), room{free: need - 1}, archive, top)
-	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "needs 110") || !strings.Contains(err.Error(), " has 110") {
+	if !errors.Is(err, disk.ErrNoSpace) || !strings.Contains(err.Error(), "needs 110") || !strings.Contains(err.Error(), " has 110") {
 		t.Errorf("one byte short of %d: got %v, want ErrNoSpace with both figures", need, err)
 	}
 	if got := modes(t, top); !maps.Equal(got, map[string]string{"data/": "drwxr-xr-x"}) {
@@ -150,7 +150,7 @@ func TestDiskThatFillsDuringUnpackReturnsErrNoSpace(t *testing.T) {
 			}
 			top := t.TempDir()
 			_, err := Unpack(t.Context(), failingDisk{calls: new([]string), fail: n + 1, err: &fs.PathError{Op: "write", Path: "x", Err: errno}}, archive, top)
-			if !errors.Is(err, ErrNoSpace) || !errors.Is(err, errno) || !strings.Contains(err.Error(), "has ") {
+			if !errors.Is(err, disk.ErrNoSpace) || !errors.Is(err, errno) || !strings.Contains(err.Error(), "has ") {
 				t.Errorf("%s at %s: got %v, want ErrNoSpace and how much there is", errno, call, err)
 			}
 			if names := names(t, filepath.Join(top, "data")); len(names) != 0 {

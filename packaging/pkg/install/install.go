@@ -36,8 +36,6 @@ var (
 	ErrDamaged = errors.New("archive is damaged: download or build it again")
 	// ErrChanged is returned if the archive has changed since it was verified.
 	ErrChanged = errors.New("archive was changed after it was verified: fetch it again, into a folder that only trusted users may write to")
-	// ErrNoSpace is returned if the disk cannot hold the unpacked package.
-	ErrNoSpace = errors.New("not enough free disk space")
 )
 
 // RefusedError names the entry that makes an archive unacceptable.

@@ -521,7 +521,7 @@ func (fullDisk) Free(string, string) (int64, error) { return 100, nil }
 
 func TestUnpackRefusesAFullDiskBeforeItWrites(t *testing.T) {
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
-	if _, err := Unpack(t.Context(), fullDisk{}, archive, t.TempDir()); !errors.Is(err, ErrNoSpace) {
+	if _, err := Unpack(t.Context(), fullDisk{}, archive, t.TempDir()); !errors.Is(err, disk.ErrNoSpace) {
 		t.Errorf("got %v, want ErrNoSpace", err)
 	}
 }

@@ -35,11 +35,11 @@ func UpgradeNeed(size, unpacked, have int64) int64 {
 
 func noSpace(p manifest.Package, dir string, unpacked, free int64) error {
 	return fmt.Errorf("%w: %s needs %d bytes (%d MiB), %s has %d bytes (%d MiB): remove old versions or files",
-		ErrNoSpace, p.Identity(), Need(unpacked), Need(unpacked)>>20+1, dir, free, free>>20)
+		disk.ErrNoSpace, p.Identity(), Need(unpacked), Need(unpacked)>>20+1, dir, free, free>>20)
 }
 
 // outOfSpace wraps the error of a disk that filled during the unpack with
-// [ErrNoSpace]: another process used the space, or a quota or the number of inodes
+// [disk.ErrNoSpace]: another process used the space, or a quota or the number of inodes
 // ran out. It must be called before the staging folder is removed, so that it reports
 // the space that was free at the failure.
 func outOfSpace(d disk.Disk, err error, p manifest.Package, dir string, unpacked int64) error {
@@ -48,7 +48,7 @@ func outOfSpace(d disk.Disk, err error, p manifest.Package, dir string, unpacked
 	}
 	free, ferr := d.Free(opUnpack, dir)
 	if ferr != nil {
-		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+		return fmt.Errorf("%w: %w", disk.ErrNoSpace, err)
 	}
 	return fmt.Errorf("%w (%w)", noSpace(p, dir, unpacked, free), err)
 }

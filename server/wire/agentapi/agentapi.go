@@ -524,8 +524,8 @@ const Cancelled = "cancelled"
 // because it failed there before.
 const FailedBefore = "failed here before"
 
-// Reason codes of upgrades of agents that failed before anything ran. The phase alone would blame
-// the download.
+// Reason codes of upgrades that failed because of the host or the package, mostly before anything ran. The
+// phase alone would blame the download.
 const (
 	ReasonNoSpace   = "no_space"  // the disk has too little room
 	ReasonUntrusted = "untrusted" // the host does not trust the publisher, or the signature is bad
