@@ -24,36 +24,16 @@ const queueRetry = 10 * time.Second
 
 var errNoServer = errors.New("this host is not enrolled, so there is no server to fetch the package from: enrol it, or name a source_uri")
 
-// upgrades runs the upgrades that are due, one at a time. While a version is being
-// watched all but a rollback wait in the queue. If the version is rolled back the server
-// sends them again to the previous version, whose ack token is older.
+// upgrades runs the upgrades of the agent itself that are due, one at a time.
 func (d *daemon) upgrades(ctx context.Context) {
 	for ctx.Err() == nil {
-		changed := d.queue.Changed()
-		watching := d.watched()
-		again := time.Time{}
-		if watching != nil {
-			d.forwardRollback(ctx)
-		} else {
-			item, next, err := d.queue.Next("", time.Now())
-			again = next
-			switch {
-			case err != nil:
-				d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
-				again = time.Now().Add(queueRetry)
-			case item == nil:
-				d.reportWaiting()
-				if err := d.executor.UndoLeftover(); errors.Is(err, request.ErrBusy) {
-					again = time.Now().Add(queueRetry)
-				} else if err != nil {
-					d.log.Error("a failed upgrade is not undone yet", "error", err, "again_in", queueRetry.String())
-					again = time.Now().Add(queueRetry)
-				}
-			case d.upgradeTo(ctx, *item):
+		changed, watching := d.queue.Changed(), d.watched()
+		item, again := d.due(ctx, "")
+		if item != nil {
+			if d.upgradeTo(ctx, *item) {
 				continue
-			default:
-				again = time.Now().Add(queueRetry)
 			}
+			again = time.Now().Add(queueRetry)
 		}
 		wait := time.Until(again)
 		if again.IsZero() {
@@ -70,7 +50,45 @@ func (d *daemon) upgrades(ctx context.Context) {
 	}
 }
 
-// reportWaiting reports the upgrade that is scheduled or postponed, and stops reporting
+// due returns the upgrade of a component, or with an empty name of the agent itself, that is to run now, or nil and
+// when to ask again (zero: only after a change). It reports the one that waits.
+//
+// A version of the agent that is being watched begins no upgrades. If it is rolled back, the server sends those of the
+// agent again to the previous version, whose ack token is older, and that version would find those of components half
+// done. It continues those that were begun.
+func (d *daemon) due(ctx context.Context, component string) (*queue.Item, time.Time) {
+	own, soon := component == "", time.Now().Add(queueRetry)
+	if own && d.watched() != nil {
+		d.forwardRollback(ctx)
+		return nil, time.Time{}
+	}
+	item, again, err := d.queue.Next(component, time.Now())
+	switch {
+	case err != nil:
+		d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
+		return nil, soon
+	case item != nil && !own && item.Attempts == 0 && d.watched() != nil:
+		d.workloads.Requested(item.Request(), "waits until the agent's new version, which is being watched, is committed or rolled back")
+		return nil, soon
+	case item != nil:
+		return item, time.Time{}
+	case !own:
+		if waiting := d.queue.Waiting(component); waiting != nil {
+			d.workloads.Scheduled(waiting.Request(), d.scheduled(*waiting))
+		}
+		return nil, again
+	}
+	d.reportWaiting()
+	if err := d.executor.UndoLeftover(); err != nil {
+		if !errors.Is(err, request.ErrBusy) {
+			d.log.Error("a failed upgrade is not undone yet", "error", err, "again_in", queueRetry.String())
+		}
+		return nil, soon
+	}
+	return nil, again
+}
+
+// reportWaiting reports the upgrade of the agent that is scheduled or postponed, and stops reporting
 // it when it is gone.
 func (d *daemon) reportWaiting() {
 	item := d.queue.Waiting("")
@@ -239,49 +257,106 @@ func (d *daemon) finish(id string, r queue.Result) bool {
 	return true
 }
 
-// acceptLocal accepts an upgrade or a rollback that is requested on the host.
+// acceptLocal accepts an upgrade or a switch that is requested on the host.
 func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
-	if req.Component != "" {
-		return d.acceptComponentSwitch(req)
-	}
-	if req.Rollback {
+	switch {
+	case req.Component != "":
+		if err := d.checkSwitch(req); err != nil {
+			return err
+		}
+		return d.addLocal(req)
+	case req.Rollback:
 		return d.acceptRollback(req)
 	}
-	if _, err := manifest.ParseVersion(req.Version); err != nil {
+	if err := d.checkFetched(req.Version, req.SourceURI); err != nil {
 		return err
 	}
-	if req.Version == d.Running.FullVersion() && !d.Running.Snapshot {
-		return fmt.Errorf("version %s already runs here", req.Version)
-	}
-	if d.Identity == nil && req.SourceURI == "" {
-		return errNoServer
-	}
-	if d.watched() != nil {
-		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, d.Running.FullVersion())
+	if err := d.checkOwn(req.Version); err != nil {
+		return err
 	}
 	return d.addLocal(req)
 }
 
+// checkFetched returns an error if a version that is requested on the host cannot be fetched.
+func (d *daemon) checkFetched(version, sourceURI string) error {
+	if _, err := manifest.ParseVersion(version); err != nil {
+		return err
+	}
+	if d.Identity == nil && sourceURI == "" {
+		return errNoServer
+	}
+	return nil
+}
+
+// checkOwn returns an error if the agent cannot become a version: it runs, or the one that runs is being watched.
+func (d *daemon) checkOwn(version string) error {
+	switch {
+	case version == d.Running.FullVersion() && !d.Running.Snapshot:
+		return fmt.Errorf("version %s already runs here", version)
+	case d.watched() != nil:
+		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, d.Running.FullVersion())
+	}
+	return nil
+}
+
+// checkSwitch returns an error unless a component can be switched to a version that is on the host.
+func (d *daemon) checkSwitch(req probe.UpgradeRequest) error {
+	if !req.Rollback {
+		return errors.New("component: an upgrade that is requested on the host switches to a version which is there: use `muster-agent versions switch`")
+	}
+	var here, found bool
+	for _, v := range d.workloads.Versions(req.Component) {
+		here = here || v.Version == req.Version && v.State == probe.VersionRunning
+		found = found || v.Version == req.Version && v.State != probe.VersionRunning
+	}
+	switch {
+	case found, here && req.Force: // an upgrade may have been left half-way
+		return nil
+	case here:
+		return fmt.Errorf("version %s of %s is installed here already", req.Version, req.Component)
+	}
+	if err := d.workloads.Known(req.Component); err != nil {
+		return err
+	}
+	return fmt.Errorf("version %s of %s is neither staged nor kept on this host: stage it first with `muster-agent versions stage %s --component %s`", req.Version, req.Component, req.Version, req.Component)
+}
+
 // addLocal adds a local request to the queue.
 func (d *daemon) addLocal(req probe.UpgradeRequest) error {
-	if item := d.queue.Waiting(""); item != nil {
+	if item := d.queue.Waiting(req.Component); item != nil {
 		return fmt.Errorf("%w: action %s is waiting or running", request.ErrBusy, item.Action.ID)
 	}
-	data, err := json.Marshal(agentapi.UpgradeData{Version: req.Version, SourceURI: req.SourceURI, Force: req.Force, Rollback: req.Rollback})
+	data := agentapi.UpgradeData{Version: req.Version, SourceURI: req.SourceURI, Force: req.Force, Rollback: req.Rollback}
+	if req.Component != "" {
+		data.Component = &agentapi.ComponentData{Name: req.Component}
+	}
+	text, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	// Reported before the upgrade loop reports more, so that a client which asks
-	// for the health next does not see the end of an older upgrade.
-	before := d.currentUpgrade()
-	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: req.Version, State: agentapi.UpgradeRequested}, false)
-	if err := d.queue.AddLocal("local:"+uuid.NewString(), data, time.Now()); err != nil {
-		if before != nil {
-			d.setUpgrade(*before, false)
-		} else {
-			d.clearUpgrade()
-		}
+	// Reported before the upgrade loop reports more, so that a client which asks for the health next does not see the
+	// end of an older upgrade.
+	undo := d.requested(req)
+	if err := d.queue.AddLocal("local:"+uuid.NewString(), text, time.Now()); err != nil {
+		undo()
 		return err
 	}
 	return nil
+}
+
+// requested reports a local request that is about to be in the queue. undo reports what was reported before.
+func (d *daemon) requested(req probe.UpgradeRequest) (undo func()) {
+	if req.Component != "" {
+		d.workloads.Requested(request.Request{Version: req.Version, Component: agentapi.ComponentData{Name: req.Component}}, "")
+		return func() { d.workloads.CalledOff(d.queue.Components()) }
+	}
+	before := d.currentUpgrade()
+	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: req.Version, State: agentapi.UpgradeRequested}, false)
+	return func() {
+		if before == nil {
+			d.clearUpgrade()
+			return
+		}
+		d.setUpgrade(*before, false)
+	}
 }

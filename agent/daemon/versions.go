@@ -2,17 +2,9 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/request"
-	"github.com/muster-fleet/muster/agent/steps"
-	"github.com/muster-fleet/muster/agent/upgrade"
-	"github.com/muster-fleet/muster/packaging/pkg/manifest"
-	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -98,6 +90,17 @@ func staged(list []probe.Version) []string {
 	return out
 }
 
+// stagedVersions returns the staged versions to report, never nil.
+func (d *daemon) stagedVersions() []string {
+	out := append([]string{}, staged(d.knownVersions())...)
+	for _, name := range d.workloads.Names() {
+		for _, version := range staged(d.workloads.Versions(name)) {
+			out = append(out, name+" "+version)
+		}
+	}
+	return out
+}
+
 func (d *daemon) runningVersion() probe.Version {
 	return probe.Version{Version: d.Running.FullVersion(), Hash: d.Running.Hash, State: probe.VersionRunning}
 }
@@ -115,10 +118,16 @@ func (d *daemon) knownVersions() []probe.Version {
 	return d.versions
 }
 
+// removeTimeout bounds how long the removal of a component's version waits for a look at the
+// component, and takes: a client waits thirty seconds.
+const removeTimeout = 20 * time.Second
+
 // removeVersion removes a version on request of the host.
 func (d *daemon) removeVersion(req probe.RemoveRequest) error {
 	if req.Component != "" {
-		return d.removeComponentVersion(req)
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		defer cancel()
+		return d.workloads.RemoveVersion(ctx, req.Component, req.Version)
 	}
 	if err := d.executor.RemoveVersion(req.Version); err != nil {
 		return err
@@ -133,149 +142,4 @@ func (d *daemon) removeVersion(req probe.RemoveRequest) error {
 	default: // it is pending
 	}
 	return nil
-}
-
-// acceptStage accepts a stage that is requested on the host.
-func (d *daemon) acceptStage(req probe.StageRequest) error {
-	if _, err := manifest.ParseVersion(req.Version); err != nil {
-		return err
-	}
-	if d.Identity == nil && req.SourceURI == "" {
-		return errNoServer
-	}
-	r := request.Request{ID: "stage", Local: true, Version: req.Version, SourceURI: req.SourceURI, Force: req.Force}
-	if req.Component != "" {
-		r.Component = agentapi.ComponentData{Name: req.Component, UpgradeID: "stage-" + req.Version}
-		return d.addStage(r)
-	}
-	if req.Version == d.Running.FullVersion() && !d.Running.Snapshot {
-		return fmt.Errorf("version %s already runs here", req.Version)
-	}
-	if d.watched() != nil {
-		return fmt.Errorf("%w: version %s is being watched", request.ErrBusy, d.Running.FullVersion())
-	}
-	if item := d.queue.Begun(); item != nil {
-		return fmt.Errorf("%w: action %s", request.ErrBusy, item.Action.ID)
-	}
-	return d.addStage(r)
-}
-
-// addStage gives a stage to runStages.
-func (d *daemon) addStage(r request.Request) error {
-	err := d.reserveStage(r)
-	if err == nil {
-		d.stages <- r // there is room: the one before has ended
-	}
-	return err
-}
-
-// beginAgain gives a stage to runStages that an earlier process left unfinished.
-func (d *daemon) beginAgain(r request.Request) {
-	d.log.Info("an interrupted stage begins again", "stage", r.String())
-	if err := d.addStage(r); err != nil {
-		d.log.Error("it does not begin again", "error", err)
-	}
-}
-
-// reserveStage reports a stage that is about to begin, and returns an error while its subject has one.
-func (d *daemon) reserveStage(r request.Request) error {
-	if r.Component.Name != "" {
-		return d.workloads.AcceptStage(r)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.staging != nil && !d.staging.State.Ended() {
-		return fmt.Errorf("%w: version %s is being staged", request.ErrBusy, d.staging.TargetVersion)
-	}
-	d.staging = &agentapi.UpgradeDetails{TargetVersion: r.Version, State: agentapi.UpgradeRequested}
-	return nil
-}
-
-// recoverStage undoes or finishes a stage that an earlier process left unfinished.
-func (d *daemon) recoverStage() {
-	r, err := d.executor.RecoverStage()
-	switch {
-	case err != nil:
-		d.log.Warn("what is left of a stage could not be removed; the upgrade loop tries again", "error", err)
-	case r != nil && !r.Local: // it is in the queue
-		d.interrupted = *r
-	case r != nil:
-		d.beginAgain(*r)
-	}
-}
-
-// runStages runs the stages that were accepted, each apart from the others, until ctx ends. A stage
-// that was interrupted begins again by its journal.
-func (d *daemon) runStages(ctx context.Context) {
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	for {
-		select {
-		case r := <-d.stages:
-			parts.Go(func() { _ = d.stage(ctx, r) }) // it is reported
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// stage does a stage that was reserved.
-func (d *daemon) stage(ctx context.Context, r request.Request) error {
-	work, cancel := stoppable(ctx)
-	defer cancel()
-	do := d.stageOwn
-	if r.Component.Name != "" {
-		do = d.workloads.Stage
-	}
-	err := do(work, r)
-	if errors.Is(err, steps.ErrStopping) {
-		d.log.Info("a stage was interrupted; it begins again when the agent starts", "stage", r.String())
-	}
-	return err
-}
-
-// stageOwn stages a version of the agent.
-func (d *daemon) stageOwn(ctx context.Context, r request.Request) error {
-	err := d.executor.Stage(ctx, r)
-	var f *request.Failure
-	switch {
-	case err == nil:
-		d.log.Info("version is staged", "version", r.Version)
-		d.checkVersions(ctx)
-		d.mu.Lock()
-		d.staging = nil
-		d.mu.Unlock()
-		return nil
-	case errors.Is(err, steps.ErrStopping):
-		return err
-	case !errors.As(err, &f):
-		f = upgrade.Refuse(err)
-	}
-	d.setStaging(f.Details(r), false)
-	return f
-}
-
-// setStaging sets the state of the stage.
-func (d *daemon) setStaging(u agentapi.UpgradeDetails, progress bool) {
-	d.mu.Lock()
-	d.staging = &u
-	d.mu.Unlock()
-	if progress {
-		return
-	}
-	log := d.log.With("state", u.State, "version", u.TargetVersion)
-	if u.Metadata.ErrorMsg != "" {
-		log = log.With("error", u.Metadata.ErrorMsg)
-	}
-	log.Info("stage")
-}
-
-func (d *daemon) currentStage() *agentapi.UpgradeDetails {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.staging == nil {
-		return nil
-	}
-	u := *d.staging
-	return &u
 }

@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,7 +148,7 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 			if name == "" || busy[name] {
 				continue
 			}
-			item, next := d.dueComponent(name)
+			item, next := d.due(ctx, name)
 			if item == nil {
 				if !next.IsZero() && next.Before(again) {
 					again = next
@@ -178,29 +179,6 @@ func (d *daemon) runWorkloads(ctx context.Context) {
 	}
 }
 
-// dueComponent returns the upgrade of a component that is to run now, or nil and when to ask
-// again.
-func (d *daemon) dueComponent(name string) (*queue.Item, time.Time) {
-	item, again, err := d.queue.Next(name, time.Now())
-	if err != nil {
-		d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
-		return nil, time.Now().Add(queueRetry)
-	}
-	if item == nil {
-		if waiting := d.queue.Waiting(name); waiting != nil {
-			d.workloads.Scheduled(waiting.Request(), d.scheduled(*waiting))
-		}
-		return nil, again
-	}
-	// A new version of the agent that is being watched begins no upgrades: if it is rolled
-	// back, the old version would find them half done. It continues those that were begun.
-	if d.watched() != nil && item.Attempts == 0 {
-		d.workloads.Requested(item.Request(), "waits until the agent's new version, which is being watched, is committed or rolled back")
-		return nil, time.Now().Add(queueRetry)
-	}
-	return item, time.Time{}
-}
-
 // cancelUpgrade stops the running upgrade or stage of an action, whosever it is.
 func (d *daemon) cancelUpgrade(id, why string) bool {
 	return d.cancelStage(id) || d.workloads.Cancel(id, why) || d.executor.Cancel(id, why)
@@ -229,4 +207,27 @@ func managedBy(runtime string) string {
 		return "muster-agent"
 	}
 	return runtime
+}
+
+// releaseComponent lets an upgrade in lockstep that waits for the server go on, or undoes it, or
+// starts a component whose start is withheld.
+func (d *daemon) releaseComponent(req probe.ReleaseRequest) error {
+	if err := d.workloads.Known(req.Component); err != nil {
+		return err
+	}
+	upgraded := slices.ContainsFunc(d.queue.Lockstep(), func(i queue.Item) bool { return i.Component() == req.Component })
+	if !upgraded && !req.Undo && d.workloads.IsWithheld(req.Component) {
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		defer cancel()
+		if err := d.workloads.ReleaseWithheld(ctx, req.Component); err != nil {
+			return err
+		}
+		d.log.Warn("a held component was released on this host", "component", req.Component)
+		return nil
+	}
+	if err := d.queue.Release(req.Component, req.Undo); err != nil {
+		return err
+	}
+	d.log.Warn("an upgrade in lockstep was released on this host", "component", req.Component, "undo", req.Undo)
+	return nil
 }
