@@ -158,7 +158,7 @@ func (m *Manager) Follow(ctx context.Context, list []agentapi.PolicyComponent) e
 	m.mu.Unlock()
 	var errs []error
 	for _, c := range gone {
-		errs = append(errs, c.release(ctx))
+		errs = append(errs, c.unfollow(ctx))
 	}
 	for _, c := range added {
 		errs = append(errs, c.resume(ctx), c.trim(ctx))
@@ -251,8 +251,8 @@ func (c *component) observeAs() {
 	}
 }
 
-// release stops managing the component.
-func (c *component) release(ctx context.Context) error {
+// unfollow stops managing the component. Nobody else would stop a process of the agent's own.
+func (c *component) unfollow(ctx context.Context) error {
 	c.stop(errors.New("the component is no longer in the policy"))
 	if err := c.lock(ctx); err != nil {
 		return err
@@ -263,7 +263,7 @@ func (c *component) release(ctx context.Context) error {
 		return err
 	}
 	if s, ok := adapter.(runtime.Supervisor); ok {
-		return s.Release(ctx, r)
+		return s.Stop(ctx, r)
 	}
 	return nil
 }
@@ -275,10 +275,10 @@ func (c *component) resume(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	holds := r.WithheldAtBoot || inForce(c.policy)
+	withheld := r.WithheldAtBoot || inForce(c.policy)
 	c.mu.Unlock()
-	if holds {
-		// What is being upgraded or looked at is held by whoever does that.
+	if withheld {
+		// What is being upgraded or looked at is locked by whoever does that.
 		select {
 		case c.busy <- struct{}{}:
 			err = c.enforceAt(ctx, true)
@@ -287,14 +287,14 @@ func (c *component) resume(ctx context.Context) error {
 		}
 	}
 	if s, ok := adapter.(runtime.Supervisor); ok {
-		r.WithheldAtBoot = holds // also of a version that was installed before its policy said so
+		r.WithheldAtBoot = withheld // also of a version that was installed before its policy said so
 		err = errors.Join(err, s.Resume(ctx, r))
 	}
 	return err
 }
 
 // Detach ends the supervision of components before the agent is replaced or ends. What runs
-// goes on. No upgrade may act; see Hold.
+// goes on. No upgrade may act; see PauseStops.
 func (m *Manager) Detach() {
 	for _, a := range m.Adapters {
 		if s, ok := a.(runtime.Supervisor); ok {
@@ -343,13 +343,13 @@ func (c *component) current() (runtime.Adapter, *runtime.Release, error) {
 	return adapter, r, err
 }
 
-// holdPoll is how often Hold looks whether a component has been started again.
-const holdPoll = 50 * time.Millisecond
+// pausePoll is how often PauseStops looks whether a component has been started again.
+const pausePoll = 50 * time.Millisecond
 
-// Hold waits until no component is stopped for its upgrade, and keeps others from being
-// stopped until release is called.
-func (m *Manager) Hold(ctx context.Context) (release func(), err error) {
-	tick := time.NewTicker(holdPoll)
+// PauseStops waits until no component is stopped for its upgrade, and keeps others from being
+// stopped until resume is called.
+func (m *Manager) PauseStops(ctx context.Context) (resume func(), err error) {
+	tick := time.NewTicker(pausePoll)
 	defer tick.Stop()
 	for !m.stops.TryLock() {
 		select {

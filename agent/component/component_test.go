@@ -1133,6 +1133,5 @@ func TestUninstallLeavesWhatGoesOnWithoutTheAgent(t *testing.T) {
 // supervising is a model whose components depend on the agent.
 type supervising struct{ model }
 
-func (supervising) Resume(context.Context, *runtime.Release) error  { return nil }
-func (supervising) Detach()                                         {}
-func (supervising) Release(context.Context, *runtime.Release) error { return nil }
+func (supervising) Resume(context.Context, *runtime.Release) error { return nil }
+func (supervising) Detach()                                        {}

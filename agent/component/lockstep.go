@@ -63,17 +63,29 @@ func (w *work) until() agentapi.LockstepPhase {
 	return out
 }
 
-// mayUndo reports whether this host may undo its upgrade by itself. In lockstep it may not once
-// its state is copied: the server may have let the others go on since.
-func (w *work) mayUndo() bool {
-	return w.j.Lockstep == nil || !w.j.Lockstep.Reached.Reaches(agentapi.LockstepBackup) && !w.onlyForward()
+// undoer is who decides that an upgrade is undone.
+type undoer int
+
+const (
+	byHost   undoer = iota // the host of the upgrade, which undoes what fails
+	byServer               // the server, which may have let the other hosts go on: what fails is repeated until it decides
+	byNobody               // the phase switch may have begun here, and has on other hosts
+)
+
+// undoneBy returns who decides that an upgrade is undone, by how far it may go and is in lockstep; nil: it is in none.
+func undoneBy(l *agentapi.LockstepReport) undoer {
+	switch {
+	case l == nil:
+		return byHost
+	case l.Until.Reaches(agentapi.LockstepSwitch):
+		return byNobody
+	case l.Reached.Reaches(agentapi.LockstepBackup):
+		return byServer
+	}
+	return byHost
 }
 
-// onlyForward reports whether an upgrade in lockstep is undone by nobody: its phase switch may have
-// begun here, and has on other hosts.
-func (w *work) onlyForward() bool {
-	return w.j.Lockstep != nil && w.j.Lockstep.Until.Reaches(agentapi.LockstepSwitch)
-}
+func (w *work) undoneBy() undoer { return undoneBy(w.j.Lockstep) }
 
 // await waits until a phase may begin, and records that it may.
 func (w *work) await(ctx context.Context, phase agentapi.LockstepPhase) error {
@@ -102,7 +114,7 @@ func (w *work) await(ctx context.Context, phase agentapi.LockstepPhase) error {
 		case <-c.proceeded:
 		case <-again.C:
 		case <-limit.C:
-			if w.mayUndo() {
+			if w.undoneBy() == byHost {
 				return fmt.Errorf("no PROCEED until %s has come from the server within %s", phase, aloneFor)
 			}
 		case <-ctx.Done():
@@ -111,12 +123,12 @@ func (w *work) await(ctx context.Context, phase agentapi.LockstepPhase) error {
 	}
 }
 
-// do does the steps. Where a host may no longer undo an upgrade in lockstep by itself, it repeats
-// them until they succeed or the server decides.
+// do does the steps. Where only the server may have them undone, it repeats them until they succeed or the
+// server decides.
 func (w *work) do(ctx context.Context) (failed string, err error) {
 	for {
 		failed, err = w.run.Do(ctx)
-		if err == nil || ctx.Err() != nil || w.mayUndo() || w.onlyForward() {
+		if err == nil || ctx.Err() != nil || w.undoneBy() != byServer {
 			return failed, err
 		}
 		w.report(w.state, agentapi.UpgradeMetadata{ErrorMsg: err.Error(), Reason: fmt.Sprintf("%s is repeated until the server decides", failed)}, false)
@@ -180,7 +192,7 @@ func (w *work) ofOther(r request.Request) (goesOn bool, err error) {
 	switch {
 	case r.Force:
 		return false, nil
-	case !w.onlyForward():
+	case w.undoneBy() == byServer:
 		return false, fmt.Errorf("component %s is upgraded to %s in lockstep with other hosts, and only the server's rollout decides how that ends: order with force if it is gone", name, to)
 	case r.Version != to:
 		return false, fmt.Errorf("component %s is stopped in the middle of its upgrade to %s in lockstep with other hosts: order %s to go on, or with force to go back first", name, to, to)

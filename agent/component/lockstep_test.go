@@ -13,6 +13,26 @@ import (
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 )
 
+func TestWhoUndoesAnUpgrade(t *testing.T) {
+	for _, c := range []struct {
+		until, reached agentapi.LockstepPhase
+		want           undoer
+	}{
+		{agentapi.LockstepDrain, "", byHost},
+		{agentapi.LockstepBackup, agentapi.LockstepStop, byHost},
+		{agentapi.LockstepBackup, agentapi.LockstepBackup, byServer},
+		{agentapi.LockstepSwitch, agentapi.LockstepBackup, byNobody},
+		{agentapi.LockstepStart, agentapi.LockstepDrain, byNobody}, // released on the host
+	} {
+		if got := undoneBy(&agentapi.LockstepReport{Until: c.until, Reached: c.reached}); got != c.want {
+			t.Errorf("one that may go on until %q and has reached %q is undone by %d, want %d", c.until, c.reached, got, c.want)
+		}
+	}
+	if undoneBy(nil) != byHost {
+		t.Error("one that is not in lockstep is not undone by its host")
+	}
+}
+
 // together is an upgrade in lockstep of a host with state, which the test lets go on.
 type together struct {
 	t    *testing.T

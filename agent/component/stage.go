@@ -114,8 +114,8 @@ func (c *component) endStage() {
 	<-c.stages
 }
 
-// noStage ends the stage under way, and keeps others from beginning until release is called.
-func (c *component) noStage(ctx context.Context) (release func(), err error) {
+// noStage ends the stage under way, and keeps others from beginning until end is called.
+func (c *component) noStage(ctx context.Context) (end func(), err error) {
 	c.mu.Lock()
 	if c.cancelStage != nil {
 		c.cancelStage(request.ErrOvertaken)
@@ -126,12 +126,12 @@ func (c *component) noStage(ctx context.Context) (release func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	release = func() { <-c.stages }
+	end = func() { <-c.stages }
 	if err := c.recoverStage(); err != nil {
-		release()
+		end()
 		return nil, failure(primitive.BackupState, err, true)
 	}
-	return release, nil
+	return end, nil
 }
 
 // stage is a stage under way.

@@ -58,11 +58,11 @@ func (m *Manager) Upgrade(ctx context.Context, r request.Request) error {
 	}
 	defer m.lookSoon() // once it is unlocked
 	defer c.unlock()
-	release, err := c.noStage(ctx)
+	end, err := c.noStage(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer c.enforceAfter(ctx)
@@ -161,15 +161,15 @@ func (c *component) upgrade(ctx context.Context, r request.Request) error {
 	if j.Undoing {
 		return w.undone(ctx, failure(j.FailedStep, errors.New(j.FailedError), j.KeepDownload))
 	}
-	if r.Stop != "" && !w.onlyForward() {
+	if r.Stop != "" && w.undoneBy() != byNobody {
 		return w.fail(ctx, "", steps.Cancelled(r.Stop))
 	}
-	if r.Interrupted >= request.MaxInterrupted && (w.mayUndo() || w.onlyForward()) {
+	if r.Interrupted >= request.MaxInterrupted && w.undoneBy() != byServer {
 		return w.fail(ctx, "", request.ErrInterrupted)
 	}
-	defer w.goOn()
+	defer w.endStop()
 	if j.Lockstep != nil {
-		w.hold() // an agent of another version may not know what to wait for
+		w.beginStop() // an agent of another version may not know what to wait for
 	}
 	step, err := w.do(ctx)
 	if err == nil {
@@ -219,7 +219,7 @@ func (c *component) journal(ctx context.Context, r request.Request) (*primitive.
 		return j, nil
 	}
 	w := c.newWork(j, request.Request{}, agentapi.ComponentHealth{})
-	if !j.Undoing && !w.mayUndo() {
+	if !j.Undoing && w.undoneBy() != byHost {
 		goesOn, err := w.ofOther(r)
 		switch {
 		case err != nil:
@@ -271,7 +271,7 @@ type work struct {
 	health agentapi.ComponentHealth
 	phase  string
 	state  agentapi.UpgradeState // of the step under way
-	// stopping means that the component is stopped; see Manager.Hold.
+	// stopping means that the component is stopped; see Manager.PauseStops.
 	stopping bool
 	// heard means that printed has the last output before the component was stopped.
 	heard   bool
@@ -341,9 +341,9 @@ func (w *work) begins(s steps.Step) {
 	switch s.Name {
 	case primitive.StopNode:
 		w.hear()
-		w.hold()
+		w.beginStop()
 	case observeHealth:
-		w.goOn()
+		w.endStop()
 	}
 	w.phase = agentapi.PhaseVerifying
 	if s.Name != observeHealth {
@@ -353,16 +353,16 @@ func (w *work) begins(s steps.Step) {
 	w.report(w.state, agentapi.UpgradeMetadata{}, false)
 }
 
-// hold begins the time in which the component is stopped, unless it has begun.
-func (w *work) hold() {
+// beginStop begins the time in which the component is stopped, unless it has begun.
+func (w *work) beginStop() {
 	if !w.stopping {
 		w.c.m.stops.RLock()
 		w.stopping = true
 	}
 }
 
-// goOn ends the time in which the component is stopped.
-func (w *work) goOn() {
+// endStop ends the time in which the component is stopped.
+func (w *work) endStop() {
 	if w.stopping {
 		w.stopping = false
 		w.c.m.stops.RUnlock()
@@ -457,10 +457,10 @@ func (w *work) fail(ctx context.Context, step string, why error) error {
 	if errors.Is(why, steps.ErrStopping) || errors.Is(context.Cause(ctx), steps.ErrStopping) {
 		return steps.ErrStopping // the journal stays, and the next process continues
 	}
-	switch {
-	case w.onlyForward():
+	switch by := w.undoneBy(); {
+	case by == byNobody:
 		return w.leave(ctx, step, why)
-	case !w.mayUndo() && !errors.Is(why, steps.ErrCancelled): // it is no longer in the policy
+	case by == byServer && !errors.Is(why, steps.ErrCancelled): // it is no longer in the policy
 		return failure(step, why, false)
 	}
 	if step == primitive.StartNode && !errors.Is(why, steps.ErrCancelled) {

@@ -39,7 +39,7 @@ const (
 	startIt
 )
 
-// decide decides what is to be done, and for stopIt and holdIt why.
+// decide decides what is to be done, and for stopIt and withholdIt why.
 func (f facts) decide() (do action, why string) {
 	why = f.forbids()
 	switch {
@@ -119,9 +119,9 @@ func (m *Manager) ReleaseWithheld(ctx context.Context, name string) error {
 	defer m.lookSoon() // once it is unlocked
 	defer c.unlock()
 	if c.withheld() == "" {
-		return fmt.Errorf("component %s is not held", name)
+		return fmt.Errorf("the start of component %s is not withheld", name)
 	}
-	if err := c.change(func(s *state) { s.Released = c.policy.InForce }); err != nil { // change locks u.mu
+	if err := c.change(func(s *state) { s.Released = c.policy.InForce }); err != nil { // change locks c.mu
 		return err
 	}
 	return c.enforce(ctx)
@@ -194,14 +194,14 @@ func (c *component) enforceAt(ctx context.Context, start bool) error {
 		if err := adapter.Stop(ctx, r); err != nil {
 			return err
 		}
-		c.m.Log.Warn("a component is held", "component", c.name, "reason", why)
+		c.m.Log.Warn("the start of a component is withheld", "component", c.name, "reason", why)
 	case do == withholdIt:
 		return c.withhold(why)
 	case do == startIt:
 		if err := adapter.Start(ctx, r); err != nil {
 			return errors.Join(err, c.withhold(fmt.Sprintf("it may run, and its start fails, which is repeated every %s: %v", observeEvery, err)))
 		}
-		c.m.Log.Info("a component that was held is started", "component", c.name, "version", f.installed)
+		c.m.Log.Info("a component whose start was withheld is started", "component", c.name, "version", f.installed)
 		fallthrough
 	case f.runs:
 		if err := c.withhold(""); err != nil {

@@ -260,7 +260,7 @@ func TestComponentStoppedByHandBeforeLockstepIsNotWithheld(t *testing.T) {
 func TestWithheldComponentIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := boundHost(t)
-		if err := b.m.ReleaseWithheld(t.Context(), "web"); err == nil || err.Error() != "component web is not held" {
+		if err := b.m.ReleaseWithheld(t.Context(), "web"); err == nil || err.Error() != "the start of component web is not withheld" {
 			t.Errorf("one that is not held is released: %v", err)
 		}
 		b.force("1.1.0", false)

@@ -302,7 +302,7 @@ func (d *daemon) buildExecutor() {
 		Sources: d.sources(), Keep: d.Config.Upgrade.Limits(),
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service}, Before: d.before,
 		PolicySource: func() string { return d.queue.Settings().SourceURI },
-		Hold:         func(ctx context.Context) (func(), error) { return d.workloads.Hold(ctx) }, // they are built later
+		PauseStops:   func(ctx context.Context) (func(), error) { return d.workloads.PauseStops(ctx) }, // they are built later
 		Reexec:       d.reexecAs, Report: d.setUpgrade, Staging: d.setStaging, Log: d.log,
 	}
 	if d.Identity != nil {

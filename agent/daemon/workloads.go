@@ -222,7 +222,7 @@ func (d *daemon) releaseComponent(req probe.ReleaseRequest) error {
 		if err := d.workloads.ReleaseWithheld(ctx, req.Component); err != nil {
 			return err
 		}
-		d.log.Warn("a held component was released on this host", "component", req.Component)
+		d.log.Warn("a component whose start was withheld was released on this host", "component", req.Component)
 		return nil
 	}
 	if err := d.queue.Release(req.Component, req.Undo); err != nil {

@@ -159,6 +159,4 @@ type Supervisor interface {
 	Resume(ctx context.Context, r *Release) error
 	// Detach ends all supervision, and leaves what runs.
 	Detach()
-	// Release stops a component that the policy no longer has.
-	Release(ctx context.Context, r *Release) error
 }

@@ -127,7 +127,7 @@ func (w *work) steps() []steps.Step {
 		{Name: stepRecord, Done: w.isOnHost, Do: w.record, Undo: w.undoRecord},
 	}
 	replace := []steps.Step{
-		{Name: stepHold, Timeout: holdTimeout, Do: w.hold, Undo: w.undoHold},
+		{Name: stepHold, Timeout: holdTimeout, Do: w.pauseStops, Undo: w.undoPauseStops},
 		{Name: stepState, Timeout: readTimeout, Do: w.copyState},
 		{Name: stepMarker, Do: w.writeMarker, Undo: w.undoMarker},
 		{Name: stepWatcherLink, Do: w.pointWatcher, Undo: w.undoWatcherLink},
@@ -279,18 +279,18 @@ func (c change) undoUnpack(context.Context) error {
 	return errors.Join(c.Disk.RemoveAll(stepUnpack, staging), disk.RemoveHome(c.Disk, c.Top, c.j.To.Home))
 }
 
-// hold has no part in the journal: it ends with the process.
-func (w *work) hold(ctx context.Context) (err error) {
-	if w.Hold != nil {
-		w.Executor.release, err = w.Hold(ctx)
+// pauseStops has no part in the journal: it ends with the process.
+func (w *work) pauseStops(ctx context.Context) (err error) {
+	if w.PauseStops != nil {
+		w.Executor.resume, err = w.PauseStops(ctx)
 	}
 	return err
 }
 
-func (c change) undoHold(context.Context) error {
-	if c.release != nil {
-		c.release()
-		c.Executor.release = nil
+func (c change) undoPauseStops(context.Context) error {
+	if c.resume != nil {
+		c.resume()
+		c.Executor.resume = nil
 	}
 	return nil
 }

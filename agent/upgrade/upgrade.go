@@ -103,10 +103,10 @@ type Executor struct {
 	Before func() handoff.Before
 	// Keep bounds the versions on the host besides the one that runs.
 	Keep handoff.Limits
-	// Hold waits until no component is stopped for its own upgrade, and keeps others from
-	// being stopped until release is called: nothing starts a component again while the
+	// PauseStops waits until no component is stopped for its own upgrade, and keeps others from
+	// being stopped until resume is called: nothing starts a component again while the
 	// agent restarts. nil: there are no components.
-	Hold func(ctx context.Context) (release func(), err error)
+	PauseStops func(ctx context.Context) (resume func(), err error)
 	// Reexec replaces the running process by the version in home. It returns only
 	// if that fails.
 	Reexec func(ctx context.Context, r request.Request, home string) error
@@ -119,7 +119,7 @@ type Executor struct {
 	// changing is held by what changes the versions on the host.
 	changing lock
 	watcher  Watcher // started by the running upgrade, or nil
-	release  func()  // of Hold, or nil
+	resume   func()  // of PauseStops, or nil
 
 	mu       sync.Mutex
 	running  string // id of the running request

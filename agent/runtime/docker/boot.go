@@ -6,7 +6,7 @@ import (
 	"github.com/muster-fleet/muster/agent/runtime"
 )
 
-// startedTarget is where a container that is held at boot has the folder without which the engine
+// startedTarget is where a container whose start is withheld at boot has the folder without which the engine
 // cannot start it. Its programs do not need it.
 const startedTarget = "/.muster-started"
 

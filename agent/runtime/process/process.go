@@ -426,9 +426,6 @@ func (a *Adapter) Reload(_ context.Context, r *runtime.Release) error {
 	return nil
 }
 
-// Release stops a component that the agent is no longer to manage: nobody else would.
-func (a *Adapter) Release(ctx context.Context, r *runtime.Release) error { return a.Stop(ctx, r) }
-
 // Remove stops the component and removes its record and its temporary files. Its output
 // stays in its folder.
 func (a *Adapter) Remove(ctx context.Context, r *runtime.Release) error {
