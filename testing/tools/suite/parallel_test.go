@@ -74,23 +74,11 @@ func TestCountFunctionsLeavesOutGeneratedCases(t *testing.T) {
 	}
 }
 
-// Every package is tested exactly once, also on a fresh machine, where go reports what it downloads.
 func TestListPackagesHasEveryPackageOnce(t *testing.T) {
-	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	root := filepath.Join("..", "..", "..")
+	p, err := listPackages(t.Context(), root, t.Output())
 	if err != nil {
 		t.Fatal(err)
-	}
-	t.Setenv("GOPROXY", "file://"+filepath.Join(strings.TrimSpace(string(cache)), "cache", "download"))
-	t.Setenv("GOMODCACHE", t.TempDir())
-	t.Setenv("GOFLAGS", "-modcacherw")
-	root := filepath.Join("..", "..", "..")
-	var downloads bytes.Buffer
-	p, err := listPackages(t.Context(), root, &downloads)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &downloads)
-	}
-	if !strings.Contains(downloads.String(), "go: downloading") {
-		t.Error("nothing was downloaded")
 	}
 	if p.harness[0] != "./testing/suites/e2e" || len(p.raced) < 50 {
 		t.Errorf("there are %d packages under the race detector, and %q without", len(p.raced), p.harness)
@@ -105,4 +93,40 @@ func TestListPackagesHasEveryPackageOnce(t *testing.T) {
 			t.Errorf("%s runs under the race detector", pkg)
 		}
 	}
+}
+
+// On a fresh machine go says beside the list what it downloads.
+func TestDownloadsAreNoPackages(t *testing.T) {
+	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOPROXY", "file://"+filepath.Join(strings.TrimSpace(string(cache)), "cache", "download"))
+	t.Setenv("GOMODCACHE", t.TempDir())
+	t.Setenv("GOFLAGS", "-modcacherw -mod=mod")
+	t.Setenv("GONOSUMDB", "*")
+	root := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod": "module " + module + "a\n\nrequire golang.org/x/sync " + versionOf(t, "golang.org/x/sync") + "\n",
+		"a.go":   "package a\n\nimport _ \"golang.org/x/sync/errgroup\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said bytes.Buffer
+	p, err := listPackages(t.Context(), root, &said)
+	if list := slices.Concat(p.raced, p.plain, p.harness); err != nil || len(list) != 1 || !strings.Contains(said.String(), "go: downloading") {
+		t.Errorf("the packages are %q: %v; go said\n%s", list, err, &said)
+	}
+}
+
+// versionOf returns the version of a module that this one requires.
+func versionOf(t *testing.T, path string) string {
+	t.Helper()
+	version, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(version))
 }
