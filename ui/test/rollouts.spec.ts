@@ -60,7 +60,8 @@ test("a rollout is previewed, started, paused, resumed, approved, and completes"
   await expect(board.getByText("Paused", { exact: true }).first()).toBeVisible({ timeout: UPGRADE_MS });
   const progress = page.getByRole("region", { name: "Progress" });
   await expect(progress).toContainText(`1 of ${hosts(count)} committed`);
-  await expect(rows.filter({ hasText: "Committed" })).toHaveCount(1);
+  // The plan waits for a shorter time than the host watches.
+  await expect(rows.filter({ hasText: "Committed" })).toHaveCount(1, { timeout: UPGRADE_MS });
   await shot(page, "rollout-paused", true);
   await page.getByRole("button", { name: "Resume…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Resume rollout", exact: true }).click();
@@ -76,7 +77,8 @@ test("a rollout is previewed, started, paused, resumed, approved, and completes"
   await expect(board.getByText("Completed", { exact: true }).first()).toBeVisible({ timeout: UPGRADE_MS });
   await expect(board).toContainText("100 %");
   await expect(board).toContainText(`All ${hosts(count)} run ${version}.`);
-  for (const name of names) await expect(rows.filter({ has: page.getByRole("link", { name, exact: true }) })).toContainText("Committed");
+  for (const name of names)
+    await expect(rows.filter({ has: page.getByRole("link", { name, exact: true }) })).toContainText("Committed", { timeout: UPGRADE_MS });
   for (const why of [WHY, WHY_APPROVED]) await expect(page.getByRole("listitem").filter({ hasText: why })).toBeVisible();
   await expectAccessible(page, "a completed rollout");
   await shot(page, "rollout-completed", true);

@@ -23,7 +23,7 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 	require.Path(t, filepath.Join(root, "ui", "dist", "index.html"), "run `go tool mage ui`")
 
 	// A browser on a busy machine takes seconds to show a phase.
-	w := newWorldAlone(t, harness.HostOptions{Grace: 12 * time.Second}, "web-01", "web-02", "db-01")
+	w := newWorld(t, harness.HostOptions{Grace: 20 * time.Second}, "web-01", "web-02", "db-01")
 	w.Publish("1.1.0", w.Programs.Agent)
 	w.Publish("1.3.0", w.Programs.Unhealthy)
 	w.Publish("1.4.0", w.Programs.Agent)

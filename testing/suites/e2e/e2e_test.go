@@ -44,12 +44,6 @@ type world struct {
 func newWorld(t *testing.T, o harness.HostOptions, hostNames ...string) *world {
 	t.Helper()
 	t.Parallel()
-	return newWorldAlone(t, o, hostNames...)
-}
-
-// newWorldAlone is newWorld of a test beside which no other of the package runs.
-func newWorldAlone(t *testing.T, o harness.HostOptions, hostNames ...string) *world {
-	t.Helper()
 	w := &world{World: harness.NewWorld(t), phases: map[string][]string{}}
 	check(t, w.Server.Follow(t.Context(), w.recordPhase))
 	w.AddHosts("1.0.0", o, hostNames...)

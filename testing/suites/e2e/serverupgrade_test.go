@@ -433,6 +433,7 @@ func upgraded(t *testing.T, u fleet.ServerUpgrade, said string, agents int) {
 // One server on the embedded store is upgraded and brought back, with its schema, while a
 // thousand agents are connected.
 func TestServerOnTheEmbeddedStoreIsUpgradedAndBroughtBack(t *testing.T) {
+	t.Parallel()
 	const agents = 1000
 	m := newServerMachine(t, "", nil)
 	h := newSimulatedFleet(t, agents, m)
@@ -455,6 +456,7 @@ func TestServerOnTheEmbeddedStoreIsUpgradedAndBroughtBack(t *testing.T) {
 
 // What only the later version knows of a document stays when the earlier one has changed that.
 func TestFieldsOfALaterServerSurviveTheEarlierOne(t *testing.T) {
+	t.Parallel()
 	m := newServerMachine(t, "", nil)
 	m.upgradeServers(newServer)
 	m.serves(newServer)
@@ -491,6 +493,7 @@ func onElasticsearch(p esnode.Place) string {
 
 // Two servers share a real Elasticsearch.
 func TestServersOnElasticsearchAreUpgradedAndBroughtBack(t *testing.T) {
+	t.Parallel()
 	const agents = 1000
 	es := esnode.Shared(t)
 	store := onElasticsearch(es)

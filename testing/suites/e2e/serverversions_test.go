@@ -20,6 +20,7 @@ import (
 // Two versions of the server are installed beside each other, and the same path runs one after the
 // other, with the same data.
 func TestVersionsOfTheServerAreBesideEachOther(t *testing.T) {
+	t.Parallel()
 	root, err := toolchain.Root()
 	check(t, err)
 	dir := t.TempDir()
