@@ -489,28 +489,6 @@ func (f *Fleet) InstallSystem(ctx context.Context, s *Server, p *Publisher, syst
 	return h, h.configure(o)
 }
 
-// PlaceVersion places what is in an archive below the prefix of a system, with the links that
-// do not change, as a package of the system does. at returns where this process sees a path of
-// the system.
-func PlaceVersion(ctx context.Context, archive string, system layout.System, version string, at func(path string) string) error {
-	home := at(system.Version(version))
-	if err := os.MkdirAll(home, 0o755); err != nil {
-		return err
-	}
-	out, err := exec.CommandContext(ctx, "tar", "-xzf", archive, "-C", home, "--strip-components=3", "--wildcards", "*/data/*/*").CombinedOutput()
-	if err == nil {
-		out, err = exec.CommandContext(ctx, "tar", "-xzf", archive, "-C", home, "--strip-components=1", "--wildcards", "*/"+manifest.FileName).CombinedOutput()
-	}
-	if err != nil {
-		return fmt.Errorf("unpack %s: %w: %s", archive, err, out)
-	}
-	command, target := system.Command()
-	if err := os.MkdirAll(at(filepath.Dir(command)), 0o755); err != nil {
-		return err
-	}
-	return errors.Join(os.Symlink(target, at(command)), os.Symlink(system.Roots().Links, at(system.Default())))
-}
-
 // enrollment returns the flags that enrol a host.
 func (o HostOptions) enrollment(s *Server, p *Publisher) []string {
 	flags := []string{"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin, "--trust-root", p.TrustRoot}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/host/layout"
+	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/api/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
@@ -25,7 +27,7 @@ func TestVersionBelowAReadOnlyPrefixIsUpgradedAndRestored(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	root := filepath.Join(w.Dir, "system")
 	s := layout.System{Prefix: filepath.Join(root, "usr"), SysConfDir: filepath.Join(root, "etc"), LocalStateDir: filepath.Join(root, "var")}
-	check(t, harness.PlaceVersion(t.Context(), w.Archives["1.0.0"], s, "1.0.0", func(path string) string { return path }))
+	placeVersion(t, w.Archives["1.0.0"], s, "1.0.0", func(path string) string { return path })
 	check(t, syscall.Mount(s.Prefix, s.Prefix, "", syscall.MS_BIND, ""))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(s.Prefix, syscall.MNT_DETACH); err != nil {
@@ -124,7 +126,7 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	w := newWorld(t, harness.HostOptions{})
 	s := layout.System{Prefix: "/usr", SysConfDir: "/etc", LocalStateDir: "/var"}
 	m := freshMachine(t, w, "web-01", s.Roots().Top)
-	check(t, harness.PlaceVersion(t.Context(), w.Archives["1.0.0"], s, "1.0.0", m.Path))
+	placeVersion(t, w.Archives["1.0.0"], s, "1.0.0", m.Path)
 	m.write("/etc/systemd/system/read-only-usr.service", readOnlyUsr)
 	m.Must("systemctl", "enable", "read-only-usr")
 	m.Must("mkdir", s.Roots().Links)
@@ -189,6 +191,25 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	if !slices.Equal(left, want) {
 		t.Errorf("after uninstall there is %q, want what the system's package has brought and the settings: %q", left, want)
 	}
+}
+
+// placeVersion places what is in an archive below the prefix of a system, with the links that
+// do not change, as a package of the system does. at returns where this process sees a path of
+// the system.
+func placeVersion(t *testing.T, archive string, system layout.System, version string, at func(path string) string) {
+	t.Helper()
+	home := at(system.Version(version))
+	check(t, os.MkdirAll(home, 0o755))
+	for strip, files := range map[string]string{"3": "*/data/*/*", "1": "*/" + manifest.FileName} {
+		out, err := exec.CommandContext(t.Context(), "tar", "-xzf", archive, "-C", home, "--strip-components="+strip, "--wildcards", files).CombinedOutput()
+		if err != nil {
+			t.Fatalf("unpack %s: %v\n%s", archive, err, out)
+		}
+	}
+	command, target := system.Command()
+	check(t, os.MkdirAll(at(filepath.Dir(command)), 0o755))
+	check(t, os.Symlink(target, at(command)))
+	check(t, os.Symlink(system.Roots().Links, at(system.Default())))
 }
 
 // names returns the files and links below a folder.
