@@ -30,9 +30,10 @@ func (m *machine) commit() {
 	if err != nil || mk == nil {
 		m.t.Fatalf("marker %v, %v", mk, err)
 	}
-	list, err := handoff.ReadVersions(disk.OS{}, m.top)
+	v, err := handoff.ReadVersions(disk.OS{}, m.top)
 	if err == nil {
-		err = handoff.WriteVersions(disk.OS{}, m.top, append(list, handoff.Version{Install: mk.From, ReplacedAt: time.Now()}))
+		v.Add(handoff.Version{Install: mk.From, ReplacedAt: time.Now()})
+		err = handoff.WriteVersions(disk.OS{}, m.top, v)
 	}
 	if err != nil {
 		m.t.Fatal(err)
@@ -95,7 +96,7 @@ func TestRollbackToAnotherBuildOfTheVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := handoff.Install{Identity: p.Identity(), Home: p.Home()}
-	if err := handoff.WriteVersions(disk.OS{}, m.top, []handoff.Version{{Install: kept, ReplacedAt: time.Now()}}); err != nil {
+	if err := handoff.WriteVersions(disk.OS{}, m.top, handoff.Versions{OnHost: []handoff.Version{{Install: kept, ReplacedAt: time.Now()}}}); err != nil {
 		t.Fatal(err)
 	}
 	m.start()

@@ -171,7 +171,7 @@ func (d *daemon) recoverRollback(o *handoff.Outcome) bool {
 		state = agentapi.UpgradeFailed
 	}
 	if agentapi.IsFault(string(reason.Code)) {
-		err := upgrade.RememberFailed(d.Disk, d.Top, upgrade.FailedVersion{Identity: o.To.Identity, Archive: o.Archive, Reason: reason.Text, At: o.At})
+		err := d.executor.RememberFailed(handoff.FailedVersion{Identity: o.To.Identity, Archive: o.Archive, Reason: reason.Text, At: o.At})
 		if err != nil {
 			d.log.Warn("a version that failed here was not remembered", "version", version, "error", err)
 		}

@@ -54,7 +54,7 @@ type Source struct {
 // records are the files of a host that describe its upgrades. None has a secret.
 var records = []string{
 	layout.ConfigFile, layout.ActiveCommitFile, layout.MarkerFile, layout.DecisionFile, layout.OutcomeFile, layout.RequestFile, layout.VersionsFile, layout.StageJournalFile,
-	layout.HighestFile, layout.JournalFile, layout.FailureFile, layout.FailedVersionsFile, layout.ServiceFile,
+	layout.JournalFile, layout.FailureFile, layout.ServiceFile,
 }
 
 var logs = []string{layout.AgentLogFile, layout.AgentLogFile + ".1", layout.WatcherLogFile, layout.WatcherLogFile + ".1"}

@@ -22,14 +22,14 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 	allowed := trust.Expectation{Downgrade: true}
 	committed := func(version string) func(*testing.T, *testHost, *source) {
 		return func(t *testing.T, h *testHost, _ *source) {
-			must(t, handoff.WriteHighest(disk.OS{}, h.top, handoff.Highest{Version: version, At: time.Now()}))
+			must(t, handoff.WriteVersions(disk.OS{}, h.top, handoff.Versions{Highest: version}))
 		}
 	}
 	kept := func(hash string, ago time.Duration) func(*testing.T, *testHost, *source) {
 		return func(t *testing.T, h *testHost, s *source) {
 			delete(s.files, manifest.ArchiveName("0.9.0", "linux", "amd64", archiveFormat)) // the other build
 			v := h.keep(t, s, "0.9.0", hash)
-			must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-ago)}}))
+			must(t, handoff.WriteVersions(disk.OS{}, h.top, handoff.Versions{OnHost: []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-ago)}}}))
 			s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
 		}
 	}
@@ -47,7 +47,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 		{"older than one that was committed before", "1.4.0", committed("1.5.0"), request.Request{Force: true}, unsigned, "is older than 1.5.0"},
 		{"a snapshot of the running version", "1.0.0-rc.1", nil, request.Request{}, unsigned, older},
 		{"older, and a damaged record", "0.9.0", func(t *testing.T, h *testHost, _ *source) {
-			must(t, os.WriteFile(layout.Path(h.top, layout.HighestFile), []byte("zeros"), 0o600))
+			must(t, os.WriteFile(layout.Path(h.top, layout.VersionsFile), []byte("zeros"), 0o600))
 		}, request.Request{}, unsigned, "is older than 1.0.0"},
 		{"on the host, without force", "0.9.0", nil, request.Request{Local: true}, unsigned, "`muster-agent upgrade 0.9.0 --force` on the host"},
 		{"kept here, after its window", "0.9.0", kept("cccccc", 8*24*time.Hour), request.Request{Force: true}, unsigned, older},
@@ -78,16 +78,6 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 	}
 }
 
-func TestRefusedDowngradeNamesTheSignedStatement(t *testing.T) {
-	s := newSource(t)
-	s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
-	h := newHost(t, s, disk.OS{})
-	err := h.executor.Upgrade(context.Background(), request.Request{ID: "a1", ActionID: "a1", Version: "0.9.0", Force: true})
-	if err == nil || !strings.Contains(err.Error(), "`muster package allow-downgrade 0.9.0`, or run `muster-agent upgrade 0.9.0 --force` on the host") {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestServerRollsBackOnlyWithinTheWindowAndAboveTheFloor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -106,7 +96,7 @@ func TestServerRollsBackOnlyWithinTheWindowAndAboveTheFloor(t *testing.T) {
 			s := newSource(t)
 			h := newHost(t, s, disk.OS{})
 			v := h.keep(t, s, "0.9.0", "cccccc")
-			must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-c.ago)}}))
+			must(t, handoff.WriteVersions(disk.OS{}, h.top, handoff.Versions{OnHost: []handoff.Version{{Install: v, ReplacedAt: time.Now().Add(-c.ago)}}}))
 			h.executor.Trust = publisher{s.repo.Authority(), trust.Expectation{Floor: c.floor}}
 			r := back
 			r.Local, r.Force = c.local, true

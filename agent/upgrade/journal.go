@@ -1,17 +1,10 @@
 package upgrade
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"slices"
-	"time"
-
 	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/host/layout"
-	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
@@ -21,16 +14,10 @@ const (
 	journalKind   = "journal"
 	stageKind     = "stage-journal"
 	failureKind   = "failure"
-	failedKind    = "failed-versions"
 
 	opJournal = "upgrade journal"
 	opStage   = "stage journal"
 	opFailure = "upgrade failure"
-	opFailed  = "failed versions"
-
-	// maxFailedVersions bounds the list. A version that failed so long ago need not
-	// be remembered.
-	maxFailedVersions = 50
 )
 
 // journal holds what undoing needs. It is on disk from before the first step until the
@@ -81,55 +68,4 @@ func removeFailure(d disk.Disk, top string) error {
 // LastFailure returns the failed upgrade to report, or nil.
 func LastFailure(d disk.Disk, top string) (*agentapi.UpgradeDetails, error) {
 	return disk.FindRecord[agentapi.UpgradeDetails](d, opFailure, layout.Path(top, layout.FailureFile), failureKind, recordVersion)
-}
-
-// FailedVersion is a version that was rolled back on this host.
-type FailedVersion struct {
-	manifest.Identity
-	// Archive identifies the archive of this build; see trust.Expectation. It may be empty.
-	Archive string    `json:"archive,omitempty"`
-	Reason  string    `json:"reason"`
-	At      time.Time `json:"at"`
-}
-
-// RememberFailed adds a version to the list of those that were rolled back on this host.
-// Adding the same one again has no effect.
-func RememberFailed(d disk.Disk, top string, f FailedVersion) error {
-	list, err := failedVersions(d, top)
-	if err != nil && !errors.Is(err, disk.ErrDamaged) {
-		return err
-	}
-	if slices.ContainsFunc(list, func(k FailedVersion) bool { return k.Identity == f.Identity && k.At.Equal(f.At) }) {
-		return nil
-	}
-	list = append(slices.DeleteFunc(list, func(k FailedVersion) bool { return k.Identity == f.Identity }), f)
-	if extra := len(list) - maxFailedVersions; extra > 0 {
-		list = list[extra:]
-	}
-	return disk.WriteRecord(d, opFailed, layout.Path(top, layout.FailedVersionsFile), failedKind, recordVersion, list)
-}
-
-func failedVersions(d disk.Disk, top string) ([]FailedVersion, error) {
-	var list []FailedVersion
-	err := disk.ReadRecord(d, opFailed, layout.Path(top, layout.FailedVersionsFile), failedKind, recordVersion, &list)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return list, err
-}
-
-// refuseFailed returns an error for a version that was rolled back on this host before.
-// It ignores a damaged list.
-func refuseFailed(d disk.Disk, top string, match func(FailedVersion) bool) error {
-	list, err := failedVersions(d, top)
-	if err != nil && !errors.Is(err, disk.ErrDamaged) {
-		return err
-	}
-	for _, f := range list {
-		if match(f) {
-			return fmt.Errorf("version %s %s, on %s: %s (muster-agent upgrade --force installs it all the same)",
-				f.FullVersion(), agentapi.FailedBefore, f.At.UTC().Format(time.DateOnly), f.Reason)
-		}
-	}
-	return nil
 }

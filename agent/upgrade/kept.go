@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/host/disk"
 	"github.com/muster-fleet/muster/packaging/pkg/install"
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
@@ -50,14 +52,39 @@ func (e *Executor) Versions(ctx context.Context, intact map[handoff.Install]bool
 	return found
 }
 
-// versions returns the records of the versions on the host besides the one that runs, the newest
-// last.
-func (e *Executor) versions() []handoff.Version {
-	list, err := handoff.ReadVersions(e.Disk, e.Top)
+// recorded returns the record of the versions besides the one that runs.
+func (e *Executor) recorded() handoff.Versions {
+	v, err := handoff.ReadVersions(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable record of the versions on the host is ignored", "error", err)
 	}
-	return slices.DeleteFunc(list, func(v handoff.Version) bool { return v.Home == e.Running.Home })
+	v.Remove(e.Running.Home)
+	return v
+}
+
+// versions returns the versions on the host besides the one that runs, the newest last.
+func (e *Executor) versions() []handoff.Version { return e.recorded().OnHost }
+
+// edit changes the record of the versions, unless change returns an error. There must be no marker: with
+// one the watcher writes the record.
+func (e *Executor) edit(change func(*handoff.Versions) error) error {
+	e.recording.Lock()
+	defer e.recording.Unlock()
+	v := e.recorded()
+	before := v
+	if err := change(&v); err != nil || reflect.DeepEqual(v, before) {
+		return err
+	}
+	return handoff.WriteVersions(e.Disk, e.Top, v)
+}
+
+// RememberFailed records a version that was rolled back on this host. Recording the same failure again
+// has no effect.
+func (e *Executor) RememberFailed(f handoff.FailedVersion) error {
+	return e.edit(func(v *handoff.Versions) error {
+		v.Fail(f)
+		return nil
+	})
 }
 
 func (e *Executor) validUntil(v handoff.Version) time.Time {
@@ -88,27 +115,6 @@ func (e *Executor) elapsed(v handoff.Version, now time.Time) *time.Duration {
 	}
 	d := now.Sub(at)
 	return &d
-}
-
-// count adds to the records of the versions that ran how long they have been kept since the last count.
-func (e *Executor) count(list []handoff.Version, now time.Time) ([]handoff.Version, error) {
-	counted := slices.Clone(list)
-	for i, v := range counted {
-		counted[i] = v.Count(now, e.elapsed(v, now))
-	}
-	if slices.Equal(counted, list) {
-		return list, nil
-	}
-	if err := handoff.WriteVersions(e.Disk, e.Top, counted); err != nil {
-		return list, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.counted = map[string]time.Time{}
-	for _, v := range counted {
-		e.counted[v.Home] = now
-	}
-	return counted, nil
 }
 
 // ready returns the package in the version's home, or an error if it cannot be started.
@@ -158,12 +164,20 @@ func (e *Executor) DropSurplus(now time.Time) error {
 	if e.marker() != nil {
 		return nil
 	}
-	list, err := e.count(e.versions(), now)
-	surplus := handoff.Surplus(list, e.Keep, now)
-	if err != nil || len(surplus) == 0 {
-		return err
+	counted := map[string]time.Time{}
+	err := e.edit(func(v *handoff.Versions) error {
+		v.OnHost = slices.Clone(v.OnHost)
+		for i, o := range v.OnHost { // how long it was kept since it was counted last
+			v.OnHost[i], counted[o.Home] = o.Count(now, e.elapsed(o, now)), now
+		}
+		return e.removeHomes(v.Trim(e.Keep, now))
+	})
+	if err == nil {
+		e.mu.Lock()
+		e.counted = counted
+		e.mu.Unlock()
 	}
-	return e.remove(list, surplus)
+	return err
 }
 
 // removeWait is how long the removal of a version waits for what changes the versions. Upgrades
@@ -188,24 +202,26 @@ func (e *Executor) RemoveVersion(version string) error {
 	if err := e.undoLeftovers(); err != nil {
 		return err
 	}
-	list := e.versions()
 	gone := e.named(version)
 	if len(gone) == 0 {
-		return fmt.Errorf("version %s is not on this host, which has %s", version, e.names(append(list, handoff.Version{Install: e.Running})))
+		return fmt.Errorf("version %s is not on this host, which has %s", version, e.names(append(e.versions(), handoff.Version{Install: e.Running})))
 	}
-	return e.remove(list, gone)
+	return e.edit(func(v *handoff.Versions) error {
+		v.OnHost = handoff.Without(v.OnHost, gone)
+		return e.removeHomes(gone)
+	})
 }
 
-// remove removes some of the versions in list from the host and from the record. The homes go
-// first: one without a record would stay until the next upgrade is committed.
-func (e *Executor) remove(list, gone []handoff.Version) error {
+// removeHomes removes versions from the host, before they are removed from the record: a home without a
+// record would stay until the next upgrade is committed.
+func (e *Executor) removeHomes(gone []handoff.Version) error {
 	for _, v := range gone {
 		e.log().Info("a version is removed from the host", "version", v.Identity.String(), "staged_at", v.StagedAt, "replaced_at", v.ReplacedAt)
 		if err := disk.RemoveHome(e.Disk, e.Top, v.Home); err != nil {
 			return err
 		}
 	}
-	return handoff.WriteVersions(e.Disk, e.Top, handoff.Without(list, gone))
+	return nil
 }
 
 // named returns the versions of that name on the host besides the one that runs, the newest last.
@@ -300,25 +316,18 @@ func (w *work) checkStaged(ctx context.Context, v handoff.Version) error {
 	if w.Trust == nil {
 		return errNoTrust
 	}
-	if err := w.checkFloor(w.Trust.Floor(ctx, "")); err != nil {
+	publishers := trust.Expectation{Floor: w.Trust.Floor(ctx, ""), Archive: v.Archive}
+	err := w.allow(v.Hash, publishers)
+	if !errors.Is(err, request.ErrOlder) {
 		return err
 	}
-	err := w.checkDowngrade(false)
-	if w.only != nil && *w.only != v.Identity {
-		err = fmt.Errorf("version %s is older than versions that were committed on this host, and is not %s, which is kept for a rollback", v.Identity, *w.only)
+	// Only its publishers can still allow it.
+	now, unknown := w.Expect(ctx, w.archiveName(w.j.Request.Version), w.j.Request.SourceURI)
+	if unknown != nil {
+		return fmt.Errorf("%w (its publishers cannot be asked: %w)", err, unknown)
 	}
-	if err != nil {
-		// Only its publishers can still allow it.
-		var eerr error
-		if w.expect, eerr = w.Expect(ctx, w.archiveName(w.j.Request.Version), w.j.Request.SourceURI); eerr != nil {
-			return fmt.Errorf("%w (its publishers cannot be asked: %w)", err, eerr)
-		}
-		if w.expect.Archive != v.Archive || !w.expect.Downgrade {
-			return err
-		}
+	if publishers.Downgrade = now.Downgrade && now.Archive == v.Archive; !publishers.Downgrade {
+		return err
 	}
-	if w.j.Request.Force {
-		return nil
-	}
-	return refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.Identity == v.Identity })
+	return w.allow(v.Hash, publishers)
 }

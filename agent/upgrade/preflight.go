@@ -92,10 +92,7 @@ func (w *work) refuse() error {
 	if r.Stage && w.Keep.Staged == 0 {
 		return errors.New("this host keeps no staged versions: raise upgrade.keep.staged in agent.yml")
 	}
-	if !snapshot && !r.Force {
-		return refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.FullVersion() == r.Version })
-	}
-	return nil
+	return r.CheckFailed(w.recorded(), "", "")
 }
 
 func (w *work) checkRights() error {
@@ -128,19 +125,10 @@ func (w *work) askSources(ctx context.Context) error {
 		return err
 	}
 	w.expect, w.source = expect, expect.Archive
-	if err := w.checkFloor(expect.Floor); err != nil {
+	// The build of a snapshot that failed here is found now, before it is downloaded; a snapshot that was
+	// signed again, only after.
+	if err := w.allow("", *expect); err != nil {
 		return err
-	}
-	if err := w.checkDowngrade(expect.Downgrade); err != nil {
-		return err
-	}
-	if !w.j.Request.Force {
-		// The build of a snapshot is found here, before it is downloaded; a snapshot that was
-		// signed again, only after.
-		err := refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.Archive != "" && f.Archive == expect.Archive })
-		if err != nil {
-			return err
-		}
 	}
 	if err := w.useOnHost(ctx); err != nil || w.onHost {
 		return err
@@ -150,7 +138,8 @@ func (w *work) askSources(ctx context.Context) error {
 		return err
 	}
 	if w.j.Request.Stage {
-		if _, err := w.makeRoom(handoff.Version{Archive: expect.Archive, Bytes: expect.Unpacked}); err != nil {
+		on := w.recorded()
+		if _, err := w.j.Request.StageIn(&on, handoff.Version{Archive: expect.Archive, Bytes: expect.Unpacked, StagedAt: time.Now()}, w.Keep); err != nil {
 			return err
 		}
 	}
@@ -198,48 +187,18 @@ func (e *Executor) Fetch(ctx context.Context, dir, archive, sourceURI string, wa
 	return e.Downloader.Fetch(ctx, e.urls(archive, sourceURI), dir, archive, want, report)
 }
 
-// checkFloor refuses a version below the publishers' floor.
-func (w *work) checkFloor(floor string) error {
-	if floor == "" {
-		return nil
-	}
-	order, err := manifest.CompareVersions(w.j.Request.Version, floor)
-	if err != nil || order >= 0 {
-		return err
-	}
-	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one",
-		w.j.Request.Version, floor)
-}
-
-// checkDowngrade refuses a version below the highest that was committed here, unless its
-// publishers allow hosts to go back to it, it is the version kept for a rollback, or it was
-// requested on the host with force. Old packages stay signed, so otherwise whoever has stolen
-// the server could install a version with known faults.
-func (w *work) checkDowngrade(allowed bool) error {
-	r := w.j.Request
-	highest := w.highest()
-	order, err := manifest.CompareVersions(r.Version, highest)
-	if err != nil || order >= 0 || allowed || r.Local && r.Force {
-		return err
-	}
-	for _, v := range slices.Backward(w.versions()) {
-		if !v.Staged() && v.FullVersion() == r.Version && w.left(v, time.Now()) > 0 {
-			w.only = &v.Identity // and no other build of that version
-			return nil
+// allow refuses a version that must not be installed; see [request.Request.Allow]. Of a version below the
+// highest that is kept for a rollback no other build may be.
+func (w *work) allow(hash string, publishers trust.Expectation) error {
+	v := w.recorded()
+	v.Raise(w.Running.FullVersion()) // the one that was installed first is in no record
+	return w.j.Request.Allow(v, hash, publishers, func(kept handoff.Version) bool {
+		may := w.left(kept, time.Now()) > 0 && (hash == "" || hash == kept.Hash)
+		if may {
+			w.only = &kept.Identity
 		}
-	}
-	return fmt.Errorf("version %s is older than %s, which was committed on this host, and is not kept here for a rollback: let its publishers allow it with `muster package allow-downgrade %s`, or run `muster-agent upgrade %s --force` on the host",
-		r.Version, highest, r.Version, r.Version)
-}
-
-// highest returns the highest version that was committed on this host. The version that was
-// installed first is in no record.
-func (e *Executor) highest() string {
-	h, err := handoff.ReadHighest(e.Disk, e.Top)
-	if err != nil {
-		e.log().Warn("an unreadable record of the highest version is ignored", "error", err)
-	}
-	return h.Raise(e.Running.FullVersion(), time.Time{}).Version
+		return may
+	})
 }
 
 // checkSpace checks that the archive and its content fit on the disk, with a tenth to
@@ -287,15 +246,10 @@ func (e *Executor) CheckRollback(ctx context.Context, version string) error {
 	if e.Trust == nil {
 		return nil
 	}
-	floor := e.Trust.Floor(ctx, "")
-	if floor == "" {
-		return nil
+	if err := request.CheckFloor(version, e.Trust.Floor(ctx, "")); err != nil {
+		return fmt.Errorf("%w, or run `muster-agent rollback` on the host", err)
 	}
-	if order, err := manifest.CompareVersions(version, floor); err != nil || order >= 0 {
-		return err
-	}
-	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: upgrade to a newer one, or run `muster-agent rollback` on the host",
-		version, floor)
+	return nil
 }
 
 // urls returns the URLs of a file, in the order in which they are tried.

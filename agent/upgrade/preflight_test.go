@@ -134,9 +134,10 @@ func (h *testHost) keep(t *testing.T, s *source, number, hash string) handoff.In
 	must(t, os.WriteFile(archive, s.files[name], 0o600))
 	_, err := install.Unpack(context.Background(), &faultDisk{}, archive, h.top)
 	must(t, err)
-	list, err := handoff.ReadVersions(disk.OS{}, h.top)
+	record, err := handoff.ReadVersions(disk.OS{}, h.top)
 	must(t, err)
-	must(t, handoff.WriteVersions(&faultDisk{}, h.top, append(list, handoff.Version{Install: v, ReplacedAt: time.Now()})))
+	record.Add(handoff.Version{Install: v, ReplacedAt: time.Now()})
+	must(t, handoff.WriteVersions(&faultDisk{}, h.top, record))
 	return v
 }
 

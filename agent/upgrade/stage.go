@@ -3,8 +3,6 @@ package upgrade
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/request"
@@ -95,38 +93,22 @@ func (w *work) record(context.Context) error {
 	if v.Bytes, err = disk.Size(w.Disk, stepRecord, w.path(v.Home)); err != nil {
 		return err
 	}
-	list := w.versions()
-	if i := slices.IndexFunc(list, func(o handoff.Version) bool { return o.Home == v.Home && !o.Staged() }); i >= 0 {
-		// It stays a version that ran.
-		list[i].Archive = v.Archive
-		return handoff.WriteVersions(w.Disk, w.Top, list)
-	}
-	gone, err := w.makeRoom(v)
-	if err != nil {
-		return err
-	}
-	list = append(handoff.Without(list, []handoff.Version{v}), v)
-	return w.remove(list, gone)
-}
-
-// makeRoom returns the versions to remove before v is added, or an error if v does not fit even
-// then.
-func (e *Executor) makeRoom(v handoff.Version) ([]handoff.Version, error) {
-	list := slices.DeleteFunc(e.versions(), func(o handoff.Version) bool { return o.Home == v.Home || o.Archive != "" && o.Archive == v.Archive })
-	surplus := handoff.Surplus(append(list, v), e.Keep, time.Now())
-	if !handoff.Holds(surplus, v.Home) {
-		return surplus, nil
-	}
-	left := e.Keep.Bytes - handoff.Bytes(slices.DeleteFunc(list, handoff.Version.Staged))
-	return nil, fmt.Errorf("staging it needs %s, and upgrade.keep.size leaves %s: remove a version (`muster-agent versions list`), or raise it",
-		megabytes(v.Bytes), megabytes(max(0, left)))
+	return w.edit(func(on *handoff.Versions) error {
+		gone, err := w.j.Request.StageIn(on, v, w.Keep)
+		if err != nil {
+			return err
+		}
+		return w.removeHomes(gone)
+	})
 }
 
 // undoRecord removes the version from the record. A version that was on the host before stays.
 func (c change) undoRecord(context.Context) error {
-	list := c.versions()
-	if c.j.Reused || !handoff.Holds(list, c.j.To.Home) {
+	if c.j.Reused {
 		return nil
 	}
-	return handoff.WriteVersions(c.Disk, c.Top, handoff.Without(list, []handoff.Version{{Install: c.j.To}}))
+	return c.edit(func(v *handoff.Versions) error {
+		v.Remove(c.j.To.Home)
+		return nil
+	})
 }

@@ -71,7 +71,8 @@ func TestStageChangesNothingThatRuns(t *testing.T) {
 	if got := slices.Compact(states); !slices.Equal(got, []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeExtracting}) {
 		t.Errorf("phases %v", got)
 	}
-	list, err := handoff.ReadVersions(disk.OS{}, h.top)
+	v, err := handoff.ReadVersions(disk.OS{}, h.top)
+	list := v.OnHost
 	if err != nil || len(list) != 1 || list[0].Install != version("1.1.0", "bbbbbb") || !list[0].Staged() || list[0].StagedAt.IsZero() || list[0].Archive == "" {
 		t.Fatalf("recorded %+v, %v", list, err)
 	}
@@ -144,7 +145,10 @@ func TestFailedUpgradeLeavesTheStagedVersion(t *testing.T) {
 func TestStagedVersionIsCheckedAgainBeforeTheSwitch(t *testing.T) {
 	failed := func(t *testing.T, h *testHost) { h.remember(t) }
 	committed := func(t *testing.T, h *testHost) {
-		must(t, handoff.WriteHighest(disk.OS{}, h.top, handoff.Highest{Version: "1.5.0", At: time.Now()}))
+		v, err := handoff.ReadVersions(disk.OS{}, h.top)
+		must(t, err)
+		v.Highest = "1.5.0"
+		must(t, handoff.WriteVersions(disk.OS{}, h.top, v))
 	}
 	for _, c := range []struct {
 		name    string
@@ -236,7 +240,7 @@ func TestStagedVersionsAreBounded(t *testing.T) {
 		t.Errorf("the one that had to make room is there: %v", err)
 	}
 	h.executor.Keep.Bytes = 1
-	if err := stage("1.4.0"); err == nil || !strings.Contains(err.Error(), "and upgrade.keep.size leaves 0.0 MB: remove a version (`muster-agent versions list`), or raise it") {
+	if err := stage("1.4.0"); err == nil || !strings.Contains(err.Error(), "and upgrade.keep.size leaves 1B: remove a version (`muster-agent versions list`), or raise it") {
 		t.Errorf("over the size: %v", err)
 	}
 	h.executor.Keep.Bytes, h.executor.Keep.Staged = 0, 0
@@ -452,8 +456,8 @@ func (h *testHost) wantStaged(t *testing.T, e *Executor, before map[string]strin
 	left := layout.StageJournalFile + layout.NewSuffix // of a process that was killed while it wrote it first
 	if !staged {
 		sameTree(t, before, h.tree(t, "data/downloads", layout.VersionsFile, left)) // kept for the next try; empty
-		if list, err := handoff.ReadVersions(disk.OS{}, h.top); err != nil || len(list) > 0 {
-			t.Errorf("recorded %+v, %v", list, err)
+		if v, err := handoff.ReadVersions(disk.OS{}, h.top); err != nil || len(v.OnHost) > 0 {
+			t.Errorf("recorded %+v, %v", v, err)
 		}
 		return
 	}

@@ -227,10 +227,8 @@ func (w *work) accept(p manifest.Package) error {
 	if p.Identity() == w.Running.Identity {
 		return fmt.Errorf("version %s already runs here", p.Identity())
 	}
-	if !w.j.Request.Force {
-		if err := refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.Identity == p.Identity() }); err != nil {
-			return err
-		}
+	if err := w.j.Request.CheckFailed(w.recorded(), p.Hash, w.source); err != nil {
+		return err
 	}
 	w.checks = p.Checks
 	w.j.To = handoff.Install{Identity: p.Identity(), Home: p.Home()}

@@ -116,10 +116,12 @@ type Executor struct {
 	Staging func(d agentapi.UpgradeDetails, progress bool)
 	Log     *slog.Logger
 
-	// changing is held by what changes the versions on the host.
-	changing lock
-	watcher  Watcher // started by the running upgrade, or nil
-	resume   func()  // of PauseStops, or nil
+	// changing is held by what changes the versions on the host, and recording by what changes their
+	// record: the end of a watch is recorded whatever is changing.
+	changing  lock
+	recording sync.Mutex
+	watcher   Watcher // started by the running upgrade, or nil
+	resume    func()  // of PauseStops, or nil
 
 	mu       sync.Mutex
 	running  string // id of the running request

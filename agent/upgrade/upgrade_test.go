@@ -209,7 +209,7 @@ func (r removeProgram) Start(context.Context, string, string) (Watcher, error) {
 
 func (h *testHost) remember(t *testing.T) {
 	t.Helper()
-	err := RememberFailed(disk.OS{}, h.top, FailedVersion{
+	err := h.executor.RememberFailed(handoff.FailedVersion{
 		Identity: manifest.Identity{Version: "1.1.0", Hash: "bbbbbb"}, Reason: "it crashed", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	})
 	if err != nil {
@@ -235,7 +235,7 @@ func TestSnapshotThatFailedBeforeIsRefusedBeforeItsDownload(t *testing.T) {
 	}
 	// It is rolled back, and its home is removed.
 	if err := errors.Join(h.executor.journalFile().Remove(), handoff.RemoveMarker(disk.OS{}, h.top), os.RemoveAll(filepath.Join(h.top, m.To.Home)), os.RemoveAll(filepath.Join(h.top, layout.DownloadsDir)),
-		RememberFailed(disk.OS{}, h.top, FailedVersion{Identity: m.To.Identity, Archive: m.Archive, Reason: "it crashed", At: time.Now()})); err != nil {
+		h.executor.RememberFailed(handoff.FailedVersion{Identity: m.To.Identity, Archive: m.Archive, Reason: "it crashed", At: time.Now()})); err != nil {
 		t.Fatal(err)
 	}
 	h.reports = nil
@@ -290,7 +290,7 @@ func TestKeptVersionIsReusedAndNotRemovedByUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.executor.Running = version("1.1.0", "bbbbbb")
-	must(t, handoff.WriteVersions(disk.OS{}, h.top, []handoff.Version{{Install: version("1.0.0", "aaaaaa"), ReplacedAt: time.Now()}}))
+	must(t, handoff.WriteVersions(disk.OS{}, h.top, handoff.Versions{OnHost: []handoff.Version{{Install: version("1.0.0", "aaaaaa"), ReplacedAt: time.Now()}}}))
 	h.watchers.startErr = errors.New("no")
 	if err := h.executor.Upgrade(context.Background(), request.Request{ID: "b", Version: "1.0.0"}); err == nil {
 		t.Fatal("succeeded without a watcher")

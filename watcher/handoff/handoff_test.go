@@ -230,31 +230,3 @@ func TestDurationIsEncodedAsText(t *testing.T) {
 		t.Error("a duration of \"soon\" was accepted")
 	}
 }
-
-func TestHighestVersionNeverDecreases(t *testing.T) {
-	top := host(t)
-	if h, err := ReadHighest(disk.OS{}, top); h != nil || err != nil {
-		t.Errorf("without a record: %+v, %v", h, err)
-	}
-	var h *Highest
-	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	for i, step := range []struct{ version, want string }{
-		{"1.1.0", "1.1.0"}, {"1.0.0", "1.1.0"}, {"1.1.0-SNAPSHOT", "1.1.0"}, {"1.10.0-rc.1", "1.10.0-rc.1"}, {"1.10.0", "1.10.0"}, {"1.9.0", "1.10.0"}, {"half", "1.10.0"},
-	} {
-		if h = h.Raise(step.version, at.Add(time.Duration(i)*time.Hour)); h.Version != step.want {
-			t.Errorf("after %s it is %s, want %s", step.version, h.Version, step.want)
-		}
-	}
-	if err := WriteHighest(disk.OS{}, top, *h); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ReadHighest(disk.OS{}, top); err != nil || *got != *h {
-		t.Errorf("read %+v, %v, want %+v", got, err, h)
-	}
-	if err := WriteHighest(disk.OS{}, top, Highest{Version: "half"}); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ReadHighest(disk.OS{}, top); got != nil || err == nil {
-		t.Errorf("half a version: %+v, %v", got, err)
-	}
-}

@@ -144,36 +144,43 @@ func write(t *testing.T, top string, homes ...Version) {
 	}
 }
 
-func read(t *testing.T, top string) []Version {
+func read(t *testing.T, top string) Versions {
 	t.Helper()
-	list, err := ReadVersions(disk.OS{}, top)
+	v, err := ReadVersions(disk.OS{}, top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return list
+	return v
 }
 
 func TestReadVersionsReturnsTheWrittenVersionsThatAreThere(t *testing.T) {
 	top := host(t)
-	if list := read(t, top); len(list) > 0 {
-		t.Errorf("without a record: %+v", list)
+	if v := read(t, top); !reflect.DeepEqual(v, Versions{}) {
+		t.Errorf("without a record: %+v", v)
 	}
 	a, b, c := ran("1.0.0", 5, 1), staged("1.2.0", 6), staged("1.3.0", 7)
 	b.Archive = "signature sha256:00"
-	if err := WriteVersions(disk.OS{}, top, []Version{a, b, c}); err != nil {
+	v := Versions{OnHost: []Version{a, b, c}, Highest: "1.1.0", Failed: []FailedVersion{failed("1.1.1", "aa", "x", 0)}}
+	if err := WriteVersions(disk.OS{}, top, v); err != nil {
 		t.Fatal(err)
 	}
 	write(t, top, a, b)
-	if list := read(t, top); !reflect.DeepEqual(list, []Version{a, b}) {
-		t.Errorf("read %+v, want %+v and %+v", list, a, b)
+	v.Remove(c.Home)
+	if got := read(t, top); !reflect.DeepEqual(got, v) {
+		t.Errorf("read %+v, want %+v", got, v)
 	}
 	bad := a
 	bad.Home = "data/downloads"
-	if err := WriteVersions(disk.OS{}, top, []Version{bad}); err != nil {
-		t.Fatal(err)
-	}
-	if list, err := ReadVersions(disk.OS{}, top); len(list) > 0 || err == nil {
-		t.Errorf("a home that is none: %+v, %v", list, err)
+	for what, v := range map[string]Versions{
+		"a home that is none": {OnHost: []Version{bad}, Highest: "1.1.0"},
+		"half a version":      {OnHost: []Version{a}, Highest: "half"},
+	} {
+		if err := WriteVersions(disk.OS{}, top, v); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadVersions(disk.OS{}, top); !reflect.DeepEqual(got, Versions{}) || err == nil {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
 	}
 }
 
@@ -183,7 +190,7 @@ func TestDropGoneRemovesOnlyWhatIsGone(t *testing.T) {
 	if err := DropGone(disk.OS{}, top); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteVersions(disk.OS{}, top, []Version{a, b}); err != nil {
+	if err := WriteVersions(disk.OS{}, top, Versions{OnHost: []Version{a, b}, Highest: "1.1.0"}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, top, b)
@@ -191,8 +198,117 @@ func TestDropGoneRemovesOnlyWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, top, a) // as another build with the same name does
-	if list := read(t, top); !reflect.DeepEqual(list, []Version{b}) {
-		t.Errorf("read %+v, want %+v", list, b)
+	if v, want := read(t, top), (Versions{OnHost: []Version{b}, Highest: "1.1.0"}); !reflect.DeepEqual(v, want) {
+		t.Errorf("read %+v, want %+v", v, want)
+	}
+}
+
+func TestHighestVersionNeverDecreases(t *testing.T) {
+	var v Versions
+	for _, step := range []struct{ version, want string }{
+		{"1.1.0", "1.1.0"}, {"1.0.0", "1.1.0"}, {"1.1.0-SNAPSHOT", "1.1.0"}, {"1.10.0-rc.1", "1.10.0-rc.1"}, {"1.10.0", "1.10.0"}, {"1.9.0", "1.10.0"}, {"half", "1.10.0"},
+	} {
+		if v.Raise(step.version); v.Highest != step.want {
+			t.Errorf("after %s it is %s, want %s", step.version, v.Highest, step.want)
+		}
+	}
+}
+
+func failed(version, hash, archive string, minutes int) FailedVersion {
+	number, snapshot := manifest.SplitSnapshot(version)
+	return FailedVersion{
+		Identity: manifest.Identity{Version: number, Snapshot: snapshot, Hash: hash}, Archive: archive, Reason: "it crashed", At: noon.Add(time.Duration(minutes) * time.Minute),
+	}
+}
+
+func TestFailedBefore(t *testing.T) {
+	var v Versions
+	v.Fail(failed("1.1.0", "aa", "x", 0))
+	v.Fail(failed("1.2.0-SNAPSHOT", "aa", "y", 0))
+	v.Fail(failed("1.2.0-SNAPSHOT", "bb", "", 0))
+	for _, c := range []struct {
+		what, version, hash, archive string
+		want                         bool
+	}{
+		{"of which only the name is known", "1.1.0", "", "", true},
+		{"the same archive", "1.1.0", "", "x", true},
+		{"another archive", "1.1.0", "", "z", false},
+		{"another archive of the same build", "1.1.0", "aa", "z", true},
+		{"another build", "1.1.0", "cc", "", false},
+		{"another version", "1.1.1", "aa", "x", false},
+		{"the version of a snapshot", "1.2.0", "", "", false},
+		{"a snapshot of which only the name is known", "1.2.0-SNAPSHOT", "", "", false},
+		{"the snapshot's archive", "1.2.0-SNAPSHOT", "", "y", true},
+		{"the snapshot's build", "1.2.0-SNAPSHOT", "bb", "z", true},
+		{"another build of the snapshot", "1.2.0-SNAPSHOT", "cc", "z", false},
+	} {
+		if got := v.FailedBefore(c.version, c.hash, c.archive) != nil; got != c.want {
+			t.Errorf("%s (%s, %q, %q) failed before: %v", c.what, c.version, c.hash, c.archive, got)
+		}
+	}
+	v.Commit(failed("1.1.0", "aa", "", 0).Identity) // with force
+	if f := v.FailedBefore("1.1.0", "", ""); f != nil || len(v.Failed) != 2 {
+		t.Errorf("a version that was committed has failed: %+v", v.Failed)
+	}
+}
+
+// Whatever happens, each failure is remembered once, the last ones are, and what was recorded before
+// is not changed through a copy.
+func TestFailuresAreBounded(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var v Versions
+		for i := range rapid.IntRange(0, 2*maxFailed).Draw(rt, "failures") {
+			f := failed(fmt.Sprintf("1.%d.0", rapid.IntRange(0, 2*maxFailed).Draw(rt, "version")), "aa", rapid.SampledFrom([]string{"", "x"}).Draw(rt, "archive"), i)
+			before := v
+			was := slices.Clone(v.Failed)
+			v.Fail(f)
+			again := v
+			if again.Fail(f); !reflect.DeepEqual(again, v) {
+				rt.Fatalf("the same failure again changes %+v to %+v", v, again)
+			}
+			if n := len(v.Failed); n > maxFailed || v.Failed[n-1] != f || v.FailedBefore(f.Version, f.Hash, f.Archive) == nil {
+				rt.Fatalf("after %+v recorded are %d: %+v", f, n, v.Failed)
+			}
+			if !slices.Equal(before.Failed, was) {
+				rt.Fatalf("a copy was changed: %+v", before.Failed)
+			}
+		}
+	})
+}
+
+func TestStage(t *testing.T) {
+	of := func(v Version, archive string) Version {
+		v.Archive = archive
+		return v
+	}
+	limits := Limits{Previous: 1, Staged: 2, Bytes: 20, Window: Duration(100 * time.Hour)}
+	kept, two, three := of(ran("1", 5, 9), "a1"), of(staged("2", 5), "a2"), of(staged("3", 5), "a3")
+	before := Version{Archive: "a4", Bytes: 5, StagedAt: noon} // of its archive only that is known
+	for name, c := range map[string]struct {
+		stage Version
+		fits  bool
+		gone  string
+		want  []Version
+	}{
+		"the oldest makes room":       {of(staged("4", 5), "a4"), true, "2", []Version{kept, three, of(staged("4", 5), "a4")}},
+		"before it is fetched":        {before, true, "2", []Version{kept, three, before}},
+		"again":                       {of(staged("2", 6), "a2"), true, "", []Version{kept, three, of(staged("2", 6), "a2")}},
+		"its archive is there":        {Version{Archive: "a3", Bytes: 5, StagedAt: noon}, true, "", []Version{kept, two, {Archive: "a3", Bytes: 5, StagedAt: noon}}},
+		"it ran, and stays what ran":  {of(staged("1", 5), "b1"), true, "", []Version{of(kept, "b1"), two, three}},
+		"too large":                   {of(staged("4", 16), "a4"), false, "", []Version{kept, two, three}},
+		"too large, without the rest": {of(staged("4", 14), "a4"), true, "2 3", []Version{kept, of(staged("4", 14), "a4")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := Versions{OnHost: []Version{kept, two, three}}
+			gone, fits := v.Stage(c.stage, limits)
+			var names []string
+			for _, g := range gone {
+				names = append(names, g.Version)
+			}
+			if fits != c.fits || strings.Join(names, " ") != c.gone || !slices.Equal(v.OnHost, c.want) {
+				t.Errorf("%v, gone is %v, on the host are %+v", fits, names, v.OnHost)
+			}
+		})
 	}
 }
 

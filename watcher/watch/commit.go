@@ -14,16 +14,13 @@ import (
 )
 
 // commit commits the new version. It writes the decision, so that a watcher started after a
-// crash continues the commit; the highest version and the versions that stay, which must be
-// recorded when the outcome is; and the outcome, which the agent reports. Then it cleans up and
+// crash continues the commit; the versions that stay and the highest one, which must be recorded
+// when the outcome is; and the outcome, which the agent reports. Then it cleans up and
 // removes the marker. While the marker exists the agent begins no other upgrade, so the clean-up removes
 // no home, staging folder or download that is in use.
 func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
 	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Archive: m.Archive, Result: handoff.Committed, At: time.Now()}
 	w.writeDecision(handoff.Decide(m, handoff.Committed, nil))
-	if err := w.recordHighest(m, o.At); err != nil {
-		return o, err
-	}
 	stay, err := w.recordVersions(m, o.At)
 	if err != nil {
 		return o, err

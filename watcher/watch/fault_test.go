@@ -98,7 +98,7 @@ var endings = []ending{
 			s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 			s.install("data/muster-agent-0.9.0-0a0a0a")
 			// A previous version of an earlier upgrade, and a request that is still there.
-			s.must(handoff.WriteVersions(quickDisk{}, s.top, []handoff.Version{{Install: handoff.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"}, ReplacedAt: time.Now()}}))
+			s.must(handoff.WriteVersions(quickDisk{}, s.top, handoff.Versions{OnHost: []handoff.Version{{Install: handoff.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"}, ReplacedAt: time.Now()}}}))
 			s.ask("data/muster-agent-0.8.0-080808", "Old.")
 			s.switchAfter(time.Second)
 		},
@@ -115,7 +115,7 @@ var endings = []ending{
 		// on request: the request and the record of the previous version are removed.
 		name: "request", result: handoff.RolledBack, reason: handoff.ReasonManual,
 		prepare: func(s *site) {
-			s.must(handoff.WriteVersions(quickDisk{}, s.top, []handoff.Version{{Install: s.m.To, ReplacedAt: time.Now()}}))
+			s.must(handoff.WriteVersions(quickDisk{}, s.top, handoff.Versions{OnHost: []handoff.Version{{Install: s.m.To, ReplacedAt: time.Now()}}}))
 			s.ask(s.m.To.Home, "Ann asked.")
 			s.host.home = s.m.To.Home
 		},

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -353,11 +352,11 @@ func (s *site) settled(want handoff.Result, home string) error {
 	if want == handoff.Committed {
 		check(p != nil && p.Home == s.m.From.Home && !p.ReplacedAt.IsZero(), "the kept version is %+v, want %s", p, s.m.From.Home)
 	}
-	high, err := handoff.ReadHighest(quickDisk{}, s.top)
+	v, err := handoff.ReadVersions(quickDisk{}, s.top)
 	if want == handoff.Committed {
-		check(err == nil && high != nil && high.Version == s.m.To.FullVersion(), "the highest version is %+v (%v), want %s", high, err, s.m.To.FullVersion())
+		check(err == nil && v.Highest == s.m.To.FullVersion(), "the highest version is %q (%v), want %s", v.Highest, err, s.m.To.FullVersion())
 	} else {
-		check(err == nil && high == nil, "the highest version is %+v (%v), and nothing was committed", high, err)
+		check(err == nil && v.Highest == "", "the highest version is %q (%v), and nothing was committed", v.Highest, err)
 	}
 	o, err := handoff.ReadOutcome(quickDisk{}, s.top)
 	check(err == nil && o != nil && o.Result == want && o.Archive == s.m.Archive, "outcome %+v, %v; want %s", o, err, want)
@@ -379,8 +378,8 @@ func (s *site) wantSettled(want handoff.Result, home string) {
 
 // previous returns the version that was replaced last, or nil.
 func (s *site) previous() (*handoff.Version, error) {
-	list, err := handoff.ReadVersions(quickDisk{}, s.top)
-	list = slices.DeleteFunc(list, handoff.Version.Staged)
+	v, err := handoff.ReadVersions(quickDisk{}, s.top)
+	list := v.Kept()
 	if len(list) == 0 {
 		return nil, err
 	}

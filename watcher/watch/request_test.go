@@ -98,7 +98,7 @@ func TestRollbackRequest(t *testing.T) {
 func TestRecordOfThePreviousVersion(t *testing.T) {
 	kept := func(s *site, in handoff.Install) {
 		s.install(in.Home)
-		s.must(handoff.WriteVersions(quickDisk{}, s.top, []handoff.Version{{Install: in, ReplacedAt: time.Now()}}))
+		s.must(handoff.WriteVersions(quickDisk{}, s.top, handoff.Versions{OnHost: []handoff.Version{{Install: in, ReplacedAt: time.Now()}}}))
 	}
 	older := handoff.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"}
 	read := func(s *site) *handoff.Version {
@@ -174,7 +174,7 @@ func TestCommitKeepsStagedVersions(t *testing.T) {
 		s.t.Helper()
 		s.m.Rules.Keep = keep
 		s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
-		s.must(handoff.WriteVersions(quickDisk{}, s.top, list))
+		s.must(handoff.WriteVersions(quickDisk{}, s.top, handoff.Versions{OnHost: list}))
 		if want == handoff.Committed {
 			s.switchAfter(time.Second)
 		} else {
@@ -183,8 +183,9 @@ func TestCommitKeepsStagedVersions(t *testing.T) {
 		if o, err := s.run(s.t.Context()); err != nil || o == nil || o.Result != want {
 			s.t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		left, err := handoff.ReadVersions(quickDisk{}, s.top)
+		record, err := handoff.ReadVersions(quickDisk{}, s.top)
 		s.must(err)
+		left := record.OnHost
 		for _, v := range list {
 			if s.exists(v.Home) != handoff.Holds(left, v.Home) && v.Home != s.m.To.Home {
 				s.t.Errorf("%s is there: %v, and recorded are %+v", v.Home, s.exists(v.Home), left)

@@ -171,7 +171,7 @@ func TestCommitCleansUp(t *testing.T) {
 			}
 		}
 		want := []string{
-			"data/active.commit", "data/agent.log", "data/downloads", "data/drop", "data/highest-version",
+			"data/active.commit", "data/agent.log", "data/downloads", "data/drop",
 			"data/muster-agent-0.9.0-0a0a0a", // the watcher link leads to it
 			"data/muster-agent-1.0.0-9be1f0", "data/muster-agent-1.1.0-3f2a9c",
 			"data/other", "data/upgrade-outcome", "data/versions",

@@ -31,25 +31,23 @@ const (
 const (
 	// The hash of the active version, for people and for other programs: Muster itself follows the pointer,
 	// and whatever this file says, so a reader would make nothing safer.
-	ActiveCommitFile   = "data/active.commit"
-	MarkerFile         = "data/upgrade-marker"
-	DecisionFile       = "data/upgrade-decision"
-	OutcomeFile        = "data/upgrade-outcome"
-	RequestFile        = "data/rollback-request"
-	VersionsFile       = "data/versions"
-	HighestFile        = "data/highest-version"
-	JournalFile        = "data/upgrade-journal"
-	StageJournalFile   = "data/stage-journal" // of its own: an upgrade goes on to the pointer
-	FailureFile        = "data/upgrade-failure"
-	FailedVersionsFile = "data/failed-versions"
-	ServiceFile        = "data/service"        // holds the name of the agent's service
-	GoodConfigFile     = "data/agent.yml.good" // the last valid ConfigFile that an agent has started with
-	WriteCheckFile     = "data/.write-check"   // is there for an instant
-	AgentLockFile      = "data/agent.lock"
-	WatcherLockFile    = "data/watcher.lock"
-	StopsFile          = "data/agent.stops" // counts the agent's orderly stops during watches
-	AgentLogFile       = "data/agent.log"
-	WatcherLogFile     = "data/watcher.log"
+	ActiveCommitFile = "data/active.commit"
+	MarkerFile       = "data/upgrade-marker"
+	DecisionFile     = "data/upgrade-decision"
+	OutcomeFile      = "data/upgrade-outcome"
+	RequestFile      = "data/rollback-request"
+	VersionsFile     = "data/versions"
+	JournalFile      = "data/upgrade-journal"
+	StageJournalFile = "data/stage-journal" // of its own: an upgrade goes on to the pointer
+	FailureFile      = "data/upgrade-failure"
+	ServiceFile      = "data/service"        // holds the name of the agent's service
+	GoodConfigFile   = "data/agent.yml.good" // the last valid ConfigFile that an agent has started with
+	WriteCheckFile   = "data/.write-check"   // is there for an instant
+	AgentLockFile    = "data/agent.lock"
+	WatcherLockFile  = "data/watcher.lock"
+	StopsFile        = "data/agent.stops" // counts the agent's orderly stops during watches
+	AgentLogFile     = "data/agent.log"
+	WatcherLogFile   = "data/watcher.log"
 )
 
 // Folders in the data folder, beside the homes.

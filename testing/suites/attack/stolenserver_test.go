@@ -314,7 +314,7 @@ func TestStolenServerCannotMoveAHostBack(t *testing.T) {
 	v.publish("1.0.0")
 	v.publish("1.4.0")
 	v.publish("1.6.0")
-	if err := handoff.WriteHighest(disk.OS{}, v.top, handoff.Highest{Version: "1.5.0", At: time.Now()}); err != nil {
+	if err := handoff.WriteVersions(disk.OS{}, v.top, handoff.Versions{Highest: "1.5.0"}); err != nil {
 		t.Fatal(err)
 	}
 	v.start()

@@ -69,7 +69,7 @@ func TestOracleNotices(t *testing.T) {
 			e.reasons = []reason{failedIn(agentapi.UpgradeDownloading)}
 		}, `the reason is "agent_failed"`},
 		{"a staged version that is not recorded", "stage", func(h *host, _ *expectation) {
-			must(t, handoff.WriteVersions(h.outside(), top, nil))
+			must(t, handoff.WriteVersions(h.outside(), top, handoff.Versions{}))
 		}, "is there and not recorded"},
 		{"a staged version that is gone", "stage", func(h *host, e *expectation) {
 			must(t, h.outside().RemoveAll("test", path.Join(top, e.new.install.Home)))

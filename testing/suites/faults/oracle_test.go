@@ -292,9 +292,9 @@ func (l *inspector) keeps() {
 	if want == nil {
 		return
 	}
-	list, err := handoff.ReadVersions(l.h.outside(), top)
-	if err != nil || !slices.ContainsFunc(list, func(v handoff.Version) bool { return v.Install == want.install && !v.Staged() }) {
-		l.complain("the host keeps %+v (%v), want %s", list, err, want.install.Home)
+	v, err := handoff.ReadVersions(l.h.outside(), top)
+	if err != nil || !slices.ContainsFunc(v.Kept(), func(v handoff.Version) bool { return v.Install == want.install }) {
+		l.complain("the host keeps %+v (%v), want %s", v, err, want.install.Home)
 	}
 	l.whole(want)
 }
@@ -302,7 +302,8 @@ func (l *inspector) keeps() {
 // recorded checks that every version in the record is there, known and whole, and where one must
 // be staged, that it is, and that no version is there that is not in the record.
 func (l *inspector) recorded() {
-	list, err := handoff.ReadVersions(l.h.outside(), top)
+	record, err := handoff.ReadVersions(l.h.outside(), top)
+	list := record.OnHost
 	if err != nil {
 		l.complain("the versions on the host cannot be read: %v", err)
 	}
@@ -348,10 +349,11 @@ func (l *inspector) highest() {
 	if err != nil || o == nil || o.Result != handoff.Committed {
 		return
 	}
-	h, err := handoff.ReadHighest(d, top)
-	for _, v := range []handoff.Install{o.From, o.To} {
-		if h == nil || h.Raise(v.FullVersion(), o.At) != h {
-			l.complain("%s was committed, and the highest version is %+v (%v)", v.FullVersion(), h, err)
+	v, err := handoff.ReadVersions(d, top)
+	for _, i := range []handoff.Install{o.From, o.To} {
+		raised := v
+		if raised.Raise(i.FullVersion()); v.Highest == "" || raised.Highest != v.Highest {
+			l.complain("%s was committed, and the highest version is %q (%v)", i.FullVersion(), v.Highest, err)
 		}
 	}
 }
@@ -359,8 +361,7 @@ func (l *inspector) highest() {
 // known are the files of the data folder that do not mean a pending upgrade.
 var known = []string{
 	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
-	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.TrustDir),
-	path.Base(layout.HighestFile), path.Base(layout.VersionsFile),
+	path.Base(layout.FailureFile), path.Base(layout.TrustDir), path.Base(layout.VersionsFile),
 }
 
 // writeCheck is the file with which preflight checks that it may write.

@@ -224,7 +224,7 @@ func keep(d disk.Disk, older, runs *release) error {
 	if err := unpack(d, older); err != nil {
 		return err
 	}
-	return handoff.WriteVersions(d, top, []handoff.Version{{Install: older.install, ReplacedAt: began}})
+	return handoff.WriteVersions(d, top, handoff.Versions{OnHost: []handoff.Version{{Install: older.install, ReplacedAt: began}}})
 }
 
 // after returns the snapshot after a run without faults, with the host switched off.

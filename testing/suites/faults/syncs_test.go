@@ -21,8 +21,6 @@ var redundant = []struct{ prefix, why string }{
 	{"decision sync data/upgrade-decision.new", "the space is for a disk that becomes full later: without it the decision is written to a file of its own, and the pointer shows what was decided"},
 	{"decision syncdir", "the space is for a disk that becomes full later, as above"},
 	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
-	{"failed versions", "written again at every start as long as the outcome is there"},
-	{"highest version syncdir", "the outcome, which follows, lies in the same folder"},
 	{"queue sync <home>/run/queue.prev.new", "read only if the queue is damaged, and that is synced"},
 	{"queue syncdir", "a lost queue loses its ack token too, so the server sends again what was not confirmed, and the journal knows what had begun; what only the queue knows, results on their way and the time of the next try, has no part in these stories"},
 	{"remove home syncdir", "removing the marker or the journal, which follows, syncs the same folder"},
@@ -33,7 +31,7 @@ var redundant = []struct{ prefix, why string }{
 	{"unpack syncdir data", "copying the state syncs the home, and the journal's next entry its name, before the pointer moves"},
 	{"upgrade journal sync data/upgrade-journal.prev.new", "read only if the journal is damaged, and that is synced"},
 	{"versions sync data/versions.prev", "read only if the record is damaged, and that is synced"},
-	{"versions syncdir", "the outcome, or removing the journal of the stage, which follows, syncs the same folder"},
+	{"versions syncdir", "the outcome, or removing the journal of the stage, which follows, syncs the same folder; a failed version is recorded at every start as long as the outcome is there"},
 	{"upgrade outcome syncdir", "removing the marker, which follows, syncs the same folder"},
 }
 
