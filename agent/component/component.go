@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,6 +123,7 @@ type component struct {
 
 // New returns a Manager of no components; see Follow.
 func New(o Options) *Manager {
+	o.Keep.Window = math.MaxInt64 // a component can be rolled back at any time
 	return &Manager{Options: o, kick: make(chan struct{}, 1), components: map[string]*component{}}
 }
 
@@ -378,7 +380,7 @@ func (c *component) report() agentapi.Component {
 		ID: "component-" + c.name, Type: c.policy.Runtime, Status: strings.ToUpper(string(state)), Message: message,
 		ComponentReport: agentapi.ComponentReport{
 			Name: c.name, Runtime: c.policy.Runtime, Version: c.state.installed(), LastHealthyVersion: c.state.LastHealthy,
-			Rollbacks: c.state.keptVersions(), RollbackProblems: c.keptProblems(), Lockstep: c.staysStopped, StartWithheld: c.state.Withheld != "",
+			Rollbacks: names(c.state.Kept()), RollbackProblems: c.keptProblems(), Lockstep: c.staysStopped, StartWithheld: c.state.Withheld != "",
 		},
 	}
 	if i := c.state.Installed; i != nil {

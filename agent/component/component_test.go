@@ -885,7 +885,7 @@ func TestBadOrdersAreRefusedBeforeAnythingIsStopped(t *testing.T) {
 		{"another runtime than the policy's", func(_ *world, r *request.Request) { r.Component.Runtime = "docker" }, "runs with model by its policy, and the upgrade says docker"},
 		{"unknown version", func(_ *world, r *request.Request) { r.Version = "9.9.9" }, "is not among the signed packages"},
 		{"version that is not kept", func(_ *world, r *request.Request) { r.Version, r.Rollback = "9.9.9", true }, "is neither kept nor staged on this host: upgrade to it instead"},
-		{"older version", func(_ *world, r *request.Request) { r.Version = "0.9.0" }, "is older than 1.0.0, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
+		{"older version", func(_ *world, r *request.Request) { r.Version = "0.9.0" }, "is older than 1.0.0, which was committed on this host, and is not kept here for a rollback: let its publishers allow it with `muster package allow-downgrade 0.9.0 --component web`"},
 		{"another image", func(_ *world, r *request.Request) { r.Component.Image = "web@sha256:00" }, "image: the publishers"},
 		{"configuration of the server that the policy does not allow", func(w *world, r *request.Request) {
 			r.Component.Files = []agentapi.RenderedFile{rendered(conf("web"), "x")}

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
-
-	"github.com/docker/go-units"
 
 	"github.com/muster-fleet/muster/agent/primitive"
 	"github.com/muster-fleet/muster/agent/request"
@@ -137,19 +134,19 @@ func (c *component) noStage(ctx context.Context) (end func(), err error) {
 // stage is a stage under way.
 type stage struct {
 	c      *component
+	r      request.Request
 	j      *stageJournal
 	run    *steps.Run
 	change *primitive.Change
 }
 
 func (c *component) newStage(j *stageJournal) *stage {
-	s := &stage{c: c, j: j}
-	w := &work{c: c, r: request.Request{ActionID: j.ActionID, Force: j.Force, Local: j.Local}, j: &j.Journal}
+	s := &stage{c: c, r: request.Request{ActionID: j.ActionID, Force: j.Force, Local: j.Local, Component: agentapi.ComponentData{Name: c.name}}, j: j}
 	allow := func(version string, e *trust.Expectation) error {
-		if err := w.allow(version, e); err != nil {
+		if err := c.allow(s.r, version, e); err != nil {
 			return err
 		}
-		return c.fits(onHost{Installed: primitive.Installed{Archive: e.Archive}, Bytes: e.Unpacked, StagedAt: time.Now().UTC()})
+		return s.fits(handoff.Version{Archive: e.Archive, Bytes: e.Unpacked, StagedAt: time.Now().UTC()})
 	}
 	s.change = c.newChange(&j.Journal, allow, func() error { return s.run.Save() }, func(meta agentapi.UpgradeMetadata) {
 		s.report(agentapi.UpgradeDownloading, meta, true)
@@ -262,41 +259,22 @@ func (c *component) notStaged(r request.Request, f *request.Failure) error {
 
 // record records the version as staged. Older ones make room for it.
 func (s *stage) record(context.Context) error {
-	c, to := s.c, s.j.To
-	to.Files, to.ConfigSHA256, to.RenderedSHA256 = nil, "", ""
-	v := onHost{Installed: to, Bytes: c.size(to.Home), StagedAt: time.Now().UTC()}
-	c.mu.Lock()
-	kept := holds(c.state.Kept, to.Home)
-	c.mu.Unlock()
-	if kept { // it stays a version that was installed
-		return nil
-	}
-	if err := c.fits(v); err != nil {
+	v := besides(s.j.To)
+	v.Bytes, v.StagedAt = s.c.size(v.Home), time.Now().UTC()
+	if err := s.fits(v); err != nil {
 		return err
 	}
-	return c.change(func(is *state) {
-		is.forget(to.Home)
-		is.Staged = append(is.Staged, v)
-		is.trim(c.m.Keep, v.StagedAt)
-	})
+	return s.c.change(func(is *state) { is.Stage(v, s.c.m.Keep) })
 }
 
 // fits returns an error if a version does not fit beside those that stay when others have made
 // room. Before it is fetched its home is not known.
-func (c *component) fits(v onHost) error {
-	c.mu.Lock()
-	next := c.state.clone()
-	c.mu.Unlock()
-	same := func(o onHost) bool { return o.Home == v.Home || o.Archive != "" && o.Archive == v.Archive }
-	if slices.ContainsFunc(next.Kept, same) {
-		return nil
-	}
-	next.Staged = append(slices.DeleteFunc(next.Staged, same), v)
-	if gone := next.surplus(c.m.Keep, v.StagedAt); !handoff.Holds(gone, v.Home) {
-		return nil
-	}
-	return fmt.Errorf("staging it needs %s, and upgrade.keep.size of %s leaves too little beside the versions that are kept: remove one (`muster-agent versions list --component %s`), or raise it",
-		units.HumanSize(float64(v.Bytes)), units.HumanSize(float64(c.m.Keep.Bytes)), c.name)
+func (s *stage) fits(v handoff.Version) error {
+	s.c.mu.Lock()
+	on := s.c.state.Versions
+	s.c.mu.Unlock()
+	_, err := s.r.StageIn(&on, v, s.c.m.Keep)
+	return err
 }
 
 // undoRecord removes the version from the record. One that was on the host before stays.
@@ -304,9 +282,7 @@ func (s *stage) undoRecord(context.Context) error {
 	if s.j.Reused {
 		return nil
 	}
-	return s.c.change(func(is *state) {
-		is.Staged = slices.DeleteFunc(is.Staged, func(v onHost) bool { return v.Home == s.j.To.Home })
-	})
+	return s.c.change(func(is *state) { is.Remove(s.j.To.Home) })
 }
 
 // conclude removes the archive, which is not needed any more, and the journal.

@@ -184,7 +184,7 @@ func TestVersionThatMustNotBeInstalledIsNeitherStagedNorSwitchedTo(t *testing.T)
 			t.Fatal(err)
 		}
 		local.Component.UpgradeID = "again"
-		refused(m.Upgrade(t.Context(), local), "version 2.0.0 is older than 3.0.0, which was healthy on this host")
+		refused(m.Upgrade(t.Context(), local), "version 2.0.0 is older than 3.0.0, which was committed on this host")
 		w.has(m, "3.0.0 running", "2.0.0 staged", "1.0.0 previous")
 	})
 }
@@ -204,7 +204,7 @@ func TestOlderStagedVersionsMakeRoom(t *testing.T) {
 		m.Keep.Bytes = m.Versions("web")[1].Bytes / 2
 		w.unpacked = 1 // they say too little
 		f := failureOf(t, m.Stage(t.Context(), order("stage", "2.0.0")))
-		if !strings.Contains(f.Error(), "and upgrade.keep.size of ") || f.Step != recordStage {
+		if !strings.Contains(f.Error(), "and upgrade.keep.size leaves ") || f.Step != recordStage {
 			t.Errorf("failure is %+v", f)
 		}
 		// Otherwise it is not even fetched.

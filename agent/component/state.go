@@ -1,7 +1,6 @@
 package component
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -9,9 +8,10 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/primitive"
+	"github.com/muster-fleet/muster/agent/request"
 	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/host/disk"
-	"github.com/muster-fleet/muster/packaging/pkg/manifest"
+	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -31,8 +31,6 @@ const (
 	// maxCompleted bounds the upgrades that are remembered as done. A server sends an
 	// unconfirmed action again within days, not after hundreds of others.
 	maxCompleted = 100
-	// maxFailed bounds the versions that are remembered as bad.
-	maxFailed = 20
 	// maxBackups is how many backups stay for whoever investigates: those of the last
 	// upgrades, whether they failed or not.
 	maxBackups = 3
@@ -43,18 +41,12 @@ type state struct {
 	Runtime string `json:"runtime,omitempty"`
 	// Installed is nil if no version is.
 	Installed *primitive.Installed `json:"installed,omitempty"`
-	// Kept are versions that were installed before, Staged those that were not yet; newest
-	// last.
-	Kept   []onHost `json:"kept,omitempty"`
-	Staged []onHost `json:"staged,omitempty"`
-	// LastHealthy is the last version that ended its observation well, and Highest the
-	// highest such one: the server cannot go below it.
+	// Versions are those besides the installed one. A version is committed once it has ended its
+	// observation well, and LastHealthy is the last such one.
+	handoff.Versions
 	LastHealthy string `json:"last_healthy,omitempty"`
-	Highest     string `json:"highest,omitempty"`
 	// Completed are the upgrades that are done, oldest first.
 	Completed []completed `json:"completed,omitempty"`
-	// Failed are versions that failed here, oldest first.
-	Failed []failedVersion `json:"failed,omitempty"`
 	// Report is the failure that is reported until the next upgrade begins.
 	Report *agentapi.UpgradeDetails `json:"report,omitempty"`
 	// Broken is why an upgrade that failed could not be undone. Until an operator acts the
@@ -77,13 +69,6 @@ type completed struct {
 	At      time.Time `json:"at"`
 	// Error is why the version is not healthy that stays; empty: it is.
 	Error string `json:"error,omitempty"`
-}
-
-type failedVersion struct {
-	Version string    `json:"version"`
-	Archive string    `json:"archive,omitempty"`
-	Why     string    `json:"why"`
-	At      time.Time `json:"at"`
 }
 
 // maxHistory bounds the history: a year of monthly upgrades, with some failures.
@@ -109,8 +94,7 @@ func journalOf(d disk.Disk, dir string) steps.File {
 
 func (s *state) clone() state {
 	c := *s
-	c.Kept, c.Staged = slices.Clone(s.Kept), slices.Clone(s.Staged)
-	c.Completed, c.Failed, c.History = slices.Clone(s.Completed), slices.Clone(s.Failed), slices.Clone(s.History)
+	c.Completed, c.History = slices.Clone(s.Completed), slices.Clone(s.History)
 	return c
 }
 
@@ -129,9 +113,11 @@ func (s *state) doneBy(id string) *completed {
 func (s *state) install(j *primitive.Journal, problem string, bytes int64, limits handoff.Limits, now time.Time) {
 	to := j.To
 	if s.Installed != nil && s.Installed.Home != to.Home {
-		s.Kept = append(s.Kept, onHost{Installed: *s.Installed, Bytes: bytes, ReplacedAt: now})
+		was := besides(*s.Installed)
+		was.Bytes, was.ReplacedAt = bytes, now
+		s.Add(was)
 	}
-	s.forget(to.Home)
+	s.Remove(to.Home)
 	s.Runtime, s.Installed = j.Desired.Runtime, &to
 	s.Completed = bounded(append(s.Completed, completed{j.Desired.ID, to.FullVersion(), now, problem}), maxCompleted)
 	s.Report, s.Broken, s.Withheld = nil, "", ""
@@ -140,31 +126,26 @@ func (s *state) install(j *primitive.Journal, problem string, bytes int64, limit
 	} else {
 		s.succeed(j, now)
 	}
-	s.trim(limits, now)
+	s.Trim(limits, now)
 }
 
 // succeed records that a version that stays is healthy.
 func (s *state) succeed(j *primitive.Journal, now time.Time) {
-	version := j.To.FullVersion()
-	s.LastHealthy = version
-	if order, err := manifest.CompareVersions(version, s.Highest); s.Highest == "" || err == nil && order > 0 {
-		s.Highest = version
-	}
-	s.Failed = slices.DeleteFunc(s.Failed, func(f failedVersion) bool { return f.Version == version })
+	s.LastHealthy = j.To.FullVersion()
+	s.Commit(j.To.Identity)
 	s.record(j, "", now)
 }
 
 // has reports whether a home is that of a version which stays on the host.
 func (s *state) has(home string) bool {
-	return s.Installed != nil && s.Installed.Home == home || holds(s.Kept, home) || holds(s.Staged, home)
+	return s.Installed != nil && s.Installed.Home == home || handoff.Holds(s.OnHost, home)
 }
 
 // fail records that a version has failed here. Only a version that was started is bad by
 // itself; what failed before may have other reasons.
 func (s *state) fail(j *primitive.Journal, why string, started bool, now time.Time) {
 	if started && j.To.Home != "" && !samePlace(j) {
-		s.Failed = slices.DeleteFunc(s.Failed, func(f failedVersion) bool { return f.Archive == j.To.Archive && f.Version == j.To.FullVersion() })
-		s.Failed = bounded(append(s.Failed, failedVersion{j.To.FullVersion(), j.To.Archive, why, now}), maxFailed)
+		s.Fail(handoff.FailedVersion{Identity: j.To.Identity, Archive: j.To.Archive, Reason: why, At: now})
 	}
 	s.record(j, why, now)
 }
@@ -182,38 +163,13 @@ func (s *state) record(j *primitive.Journal, why string, now time.Time) {
 
 func bounded[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
-// allow returns an error if a version must not be installed: it is below the publishers'
-// floor, older than one that was healthy here, or failed here before. The installed one may
-// always get another configuration.
-func (s *state) allow(component, version, archive, floor string, downgrade, force, local bool) error {
-	same := func(i primitive.Installed) bool { return i.FullVersion() == version && i.Archive == archive }
-	if s.Installed != nil && same(*s.Installed) {
+// allow returns an error if the version of r must not be installed; see [request.Request.Allow]. The
+// installed one may always get another configuration.
+func (s *state) allow(r request.Request, publishers *trust.Expectation) error {
+	if i := s.Installed; i != nil && i.FullVersion() == r.Version && i.Archive == publishers.Archive {
 		return nil
 	}
-	if floor != "" {
-		if order, err := manifest.CompareVersions(version, floor); err != nil || order < 0 {
-			return errors.Join(err, fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one", version, floor))
-		}
-	}
-	if !force {
-		i := slices.IndexFunc(s.Failed, func(f failedVersion) bool {
-			return f.Version == version && (f.Archive == "" || archive == "" || f.Archive == archive)
-		})
-		if i >= 0 {
-			return fmt.Errorf("version %s %s (%s): %s; order it with force to try it again", version, agentapi.FailedBefore, s.Failed[i].At.UTC().Format(time.RFC3339), s.Failed[i].Why)
-		}
-	}
-	if s.Highest == "" {
-		return nil
-	}
-	order, err := manifest.CompareVersions(version, s.Highest)
-	if err != nil || order >= 0 || downgrade || local && force {
-		return err
-	}
-	if slices.ContainsFunc(s.Kept, func(k onHost) bool { return same(k.Installed) }) {
-		return nil
-	}
-	return fmt.Errorf("version %s is older than %s, which was healthy on this host, and is not kept here: let its publishers allow it with `muster package allow-downgrade %s --component %s`", version, s.Highest, version, component)
+	return r.Allow(s.Versions, "", *publishers, func(kept handoff.Version) bool { return kept.Archive == publishers.Archive })
 }
 
 func (s *state) installed() string {
@@ -222,8 +178,6 @@ func (s *state) installed() string {
 	}
 	return s.Installed.FullVersion()
 }
-
-func (s *state) keptVersions() []string { return names(s.Kept) }
 
 // failedRollback begins the error of an upgrade that could not be undone.
 func failedRollback(why, undo error) string {

@@ -298,12 +298,9 @@ func (c *component) newWork(j *primitive.Journal, r request.Request, health agen
 func (c *component) newChange(j *primitive.Journal, allow func(string, *trust.Expectation) error, save func() error, report func(agentapi.UpgradeMetadata)) *primitive.Change {
 	m := c.m
 	c.mu.Lock()
-	var list []primitive.Installed
+	list := slices.Concat(c.state.Kept(), c.state.Staged())
 	if i := c.state.Installed; i != nil {
-		list = append(list, *i) // only its configuration changes then
-	}
-	for _, v := range slices.Concat(c.state.Kept, c.state.Staged) {
-		list = append(list, v.Installed)
+		list = slices.Insert(list, 0, besides(*i)) // only its configuration changes then
 	}
 	c.mu.Unlock()
 	return &primitive.Change{
@@ -312,10 +309,13 @@ func (c *component) newChange(j *primitive.Journal, allow func(string, *trust.Ex
 	}
 }
 
-func (w *work) allow(version string, e *trust.Expectation) error {
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
-	return w.c.state.allow(w.c.name, version, e.Archive, e.Floor, e.Downgrade, w.r.Force, w.r.Local)
+func (w *work) allow(version string, e *trust.Expectation) error { return w.c.allow(w.r, version, e) }
+
+func (c *component) allow(r request.Request, version string, e *trust.Expectation) error {
+	r.Version, r.Component.Name = version, c.name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.allow(r, e)
 }
 
 // upgradeStates are the states on the wire during the steps.

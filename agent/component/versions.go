@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -24,58 +23,21 @@ import (
 // errBusy is returned for what must wait until the component is neither upgraded nor staged.
 var errBusy = fmt.Errorf("%w: the component is being upgraded or staged", request.ErrBusy)
 
-// onHost is a version on the host besides the installed one.
-type onHost struct {
-	primitive.Installed
-	// Bytes are those of its files, without what the runtime has of it, such as an image.
-	Bytes int64 `json:"bytes,omitempty"`
-	// StagedAt and ReplacedAt are when it was staged, and when it was replaced.
-	StagedAt   time.Time `json:"staged_at,omitzero"`
-	ReplacedAt time.Time `json:"replaced_at,omitzero"`
-}
-
-func holds(list []onHost, home string) bool {
-	return slices.ContainsFunc(list, func(v onHost) bool { return v.Home == home })
-}
-
-// forget removes a version from those besides the installed one.
-func (s *state) forget(home string) {
-	is := func(v onHost) bool { return v.Home == home }
-	s.Kept, s.Staged = slices.DeleteFunc(s.Kept, is), slices.DeleteFunc(s.Staged, is)
-}
-
-// trim forgets the versions that are too many or too large, as the agent does with its own. It
-// reports whether there were any.
-func (s *state) trim(l handoff.Limits, now time.Time) bool {
-	gone := s.surplus(l, now)
-	for _, v := range gone {
-		s.forget(v.Home)
-	}
-	return len(gone) > 0
-}
-
-// surplus returns what trim forgets.
-func (s *state) surplus(l handoff.Limits, now time.Time) []handoff.Version {
-	l.Window = math.MaxInt64 // a component can be rolled back at any time
-	var list []handoff.Version
-	for _, v := range slices.Concat(s.Kept, s.Staged) {
-		list = append(list, handoff.Version{
-			Install: handoff.Install{Identity: v.Identity, Home: v.Home}, Archive: v.Archive, Bytes: v.Bytes, StagedAt: v.StagedAt, ReplacedAt: v.ReplacedAt,
-		})
-	}
-	return handoff.Surplus(list, l, now)
+// besides returns an installed version as one of those besides the one that will be.
+func besides(i primitive.Installed) handoff.Version {
+	return handoff.Version{Install: handoff.Install{Identity: i.Identity, Home: i.Home}, Archive: i.Archive}
 }
 
 // trim removes the versions that the limits, which may have changed, do not allow any more.
 func (c *component) trim(ctx context.Context) error {
 	now := time.Now().UTC()
 	c.mu.Lock()
-	next := c.state.clone()
+	surplus := handoff.Surplus(c.state.OnHost, c.m.Keep, now)
 	c.mu.Unlock()
-	if !next.trim(c.m.Keep, now) {
+	if len(surplus) == 0 {
 		return nil
 	}
-	if err := c.change(func(s *state) { s.trim(c.m.Keep, now) }); err != nil {
+	if err := c.change(func(s *state) { s.Trim(c.m.Keep, now) }); err != nil {
 		return err
 	}
 	c.clean(ctx)
@@ -83,7 +45,7 @@ func (c *component) trim(ctx context.Context) error {
 }
 
 // names returns the full versions of a list.
-func names(list []onHost) []string {
+func names(list []handoff.Version) []string {
 	var out []string
 	for _, v := range list {
 		out = append(out, v.FullVersion())
@@ -115,7 +77,7 @@ func (m *Manager) Versions(name string) []probe.Version {
 	if i := s.Installed; i != nil {
 		out = append(out, probe.Version{Version: i.FullVersion(), Hash: i.Hash, State: probe.VersionRunning})
 	}
-	add := func(list []onHost, state probe.VersionState) {
+	add := func(list []handoff.Version, state probe.VersionState) {
 		for _, v := range slices.Backward(list) {
 			since := v.ReplacedAt
 			if state == probe.VersionStaged {
@@ -128,8 +90,8 @@ func (m *Manager) Versions(name string) []probe.Version {
 			out = append(out, is)
 		}
 	}
-	add(s.Staged, probe.VersionStaged)
-	add(s.Kept, probe.VersionPrevious)
+	add(s.Staged(), probe.VersionStaged)
+	add(s.Kept(), probe.VersionPrevious)
 	return out
 }
 
@@ -143,7 +105,7 @@ const goneText = "what its runtime needs of it, such as its image, is gone from 
 // c.mu.
 func (c *component) keptProblems() []agentapi.RollbackProblem {
 	var out []agentapi.RollbackProblem
-	for _, v := range c.state.Kept {
+	for _, v := range c.state.Kept() {
 		if c.gone[v.Home] {
 			out = append(out, agentapi.RollbackProblem{Version: v.FullVersion(), Reason: goneText})
 		}
@@ -156,14 +118,14 @@ func (c *component) keptProblems() []agentapi.RollbackProblem {
 func (c *component) findGone(ctx context.Context, adapter runtime.Adapter, now time.Time) (changed bool) {
 	c.mu.Lock()
 	due := now.Sub(c.goneAt) >= goneEvery
-	list, was := slices.Concat(c.state.Kept, c.state.Staged), c.gone
+	list, was := c.state.OnHost, c.gone
 	c.mu.Unlock()
 	if !due || adapter == nil {
 		return false
 	}
 	gone := map[string]bool{}
 	for _, v := range list {
-		r, err := primitive.Release(c.m.Disk, c.dir, c.name, v.Installed)
+		r, err := primitive.Release(c.m.Disk, c.dir, c.name, primitive.Installed{Home: v.Home})
 		if err != nil {
 			continue
 		}
@@ -205,20 +167,15 @@ func (m *Manager) RemoveVersion(ctx context.Context, name, version string) error
 		return errors.Join(errBusy, err)
 	}
 	var gone []string
-	for _, v := range slices.Concat(s.Kept, s.Staged) {
+	for _, v := range s.OnHost {
 		if v.FullVersion() == version {
 			gone = append(gone, v.Home)
 		}
 	}
 	if len(gone) == 0 {
-		return fmt.Errorf("version %s of %s is not on this host, which has %s", version, name, strings.Join(append([]string{s.installed()}, names(slices.Concat(s.Kept, s.Staged))...), ", "))
+		return fmt.Errorf("version %s of %s is not on this host, which has %s", version, name, strings.Join(append([]string{s.installed()}, names(s.OnHost)...), ", "))
 	}
-	err := c.change(func(s *state) {
-		for _, home := range gone {
-			s.forget(home)
-		}
-	})
-	if err != nil {
+	if err := c.change(func(s *state) { s.Remove(gone...) }); err != nil {
 		return err
 	}
 	c.m.Log.Info("a version of a component is removed from the host", "component", name, "version", version)

@@ -309,7 +309,7 @@ func (w *world) wrong(name, version, config string) (wrong []string) {
 	if j, err := steps.Read[primitive.Journal](journalOf(d, dir)); err != nil || j != nil && !state.isCompleted(j.Desired.ID) {
 		complain("the journal is left: %v", err)
 	}
-	for _, v := range slices.Concat(state.Kept, state.Staged) {
+	for _, v := range state.OnHost {
 		if _, err := install.CheckIntact(context.Background(), d, dir, v.Home); err != nil {
 			complain("version %s on the host: %v", v.FullVersion(), err)
 		}
@@ -320,7 +320,7 @@ func (w *world) wrong(name, version, config string) (wrong []string) {
 // staged returns the versions of web that are staged.
 func (w *world) staged() []string {
 	s, _ := readState(w.look(), filepath.Join(top, FolderName, "web")) // wrong reads it too
-	return names(s.Staged)
+	return names(s.Staged())
 }
 
 // homes returns the versions on the host.

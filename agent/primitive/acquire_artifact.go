@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // acquireArtifact brings the version to the host: it downloads the package, unpacks it beside
@@ -59,7 +60,7 @@ func (c *Change) doAcquire(ctx context.Context) error {
 	if pinned, ok := strings.CutPrefix(j.Desired.Checksum, "sha512:"); ok && pinned != expect.SHA512 {
 		return fmt.Errorf("%s: its publishers have signed sha512:%s, and %s was asked for", c.archive(), expect.SHA512, j.Desired.Checksum)
 	}
-	if i := slices.IndexFunc(c.OnHost, func(k Installed) bool { return k.Archive != "" && k.Archive == expect.Archive }); i >= 0 {
+	if i := slices.IndexFunc(c.OnHost, func(k handoff.Version) bool { return k.Archive != "" && k.Archive == expect.Archive }); i >= 0 {
 		if _, err := install.CheckIntact(ctx, c.Disk, c.Dir, c.OnHost[i].Home); err == nil {
 			return c.reuse(ctx, c.OnHost[i])
 		}
@@ -92,16 +93,15 @@ func (c *Change) DiscardDownload() error {
 }
 
 // reuse takes a version that is on the host.
-func (c *Change) reuse(ctx context.Context, kept Installed) error {
-	kept.Files, kept.ConfigSHA256, kept.RenderedSHA256 = nil, "", ""
-	if err := c.take(kept, true); err != nil {
-		return err
-	}
-	p, err := install.CheckIntact(ctx, c.Disk, c.Dir, kept.Home)
+func (c *Change) reuse(ctx context.Context, on handoff.Version) error {
+	p, err := install.CheckIntact(ctx, c.Disk, c.Dir, on.Home)
 	if err != nil {
 		return err
 	}
 	if err := c.checkPackage(p); err != nil {
+		return err
+	}
+	if err := c.take(installed(p, on.Home, on.Archive), true); err != nil {
 		return err
 	}
 	return c.acquireRest(ctx)
@@ -148,8 +148,7 @@ func (c *Change) unpack(ctx context.Context, archive *install.Archive, expect *t
 	if err := c.checkPackage(p); err != nil {
 		return err
 	}
-	image, _ := p.Component.Settings["image"].(string)
-	to := Installed{Identity: p.Identity(), Home: p.Home(), Archive: expect.Archive, Image: image}
+	to := installed(p, p.Home(), expect.Archive)
 	there, err := install.CheckIntact(ctx, c.Disk, c.Dir, to.Home)
 	switch {
 	case err == nil && there.Identity() == to.Identity:
@@ -167,6 +166,11 @@ func (c *Change) unpack(ctx context.Context, archive *install.Archive, expect *t
 	}
 	_, err = archive.Unpack(ctx, c.Dir)
 	return err
+}
+
+func installed(p manifest.Package, home, archive string) Installed {
+	image, _ := p.Component.Settings["image"].(string)
+	return Installed{Identity: p.Identity(), Home: home, Archive: archive, Image: image}
 }
 
 // take records the version. One that is installed already stays as it is, also at boots, since what

@@ -33,6 +33,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // Names of the actions in journals and messages. Journals hold them, so they never change.
@@ -190,7 +191,7 @@ type Change struct {
 	GOOS, GOARCH string
 	// OnHost are the versions on the host: those that were installed before, those that are
 	// staged, and the installed one.
-	OnHost []Installed
+	OnHost []handoff.Version
 	// Allow returns an error if a version must not be installed, by what the publishers say
 	// about it; see package component.
 	Allow   func(version string, e *trust.Expectation) error

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/pkg/manifest"
 	"github.com/muster-fleet/muster/packaging/pkg/trust"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // calls are the calls of the adapter in which each action is interrupted, and what undoing
@@ -241,7 +242,7 @@ func (w *world) run(a runtime.Adapter, j *primitive.Journal) *steps.Run {
 	run := &steps.Run{Journal: j, File: w.file(), Log: slog.New(slog.DiscardHandler)}
 	c := &primitive.Change{
 		Disk: disk.OS{}, Adapter: a, Packages: none{}, Top: w.from.Dir, Dir: w.from.Dir, GOOS: goruntime.GOOS, GOARCH: goruntime.GOARCH,
-		OnHost: []primitive.Installed{w.to.installed}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
+		OnHost: []handoff.Version{{Install: handoff.Install{Identity: w.to.installed.Identity, Home: w.to.installed.Home}, Archive: w.to.installed.Archive}}, Allow: func(string, *trust.Expectation) error { return nil }, Journal: j,
 		Save: func() error { return run.Save() }, Report: func(agentapi.UpgradeMetadata) {},
 		Execute: check.Execute, Account: func(string, string) (disk.Owner, error) { return disk.Own, nil }, Log: slog.New(slog.DiscardHandler),
 	}
