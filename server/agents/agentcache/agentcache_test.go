@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/server/store/storehealth"
 	"github.com/muster-fleet/muster/server/wire/agentapi"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 var start = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
@@ -216,6 +217,7 @@ type request struct {
 // However reads, check-ins and other writes interleave, a duplicate check-in would change
 // nothing, and an agent that the cache authenticates is active and has that key.
 func TestDuplicateCheckinWouldChangeNothing(t *testing.T) {
+	require.Time(t, "tries a hundred histories")
 	db := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	duplicates, n := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

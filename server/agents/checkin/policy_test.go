@@ -147,6 +147,7 @@ func TestAgentThatLostRevisionReceivesItAgain(t *testing.T) {
 func TestActionsPrecedePolicy(t *testing.T) {
 	w := newPolicies(t)
 	act := w.upgrade()
+	w.fed(1)
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(act.ID).AckToken
 	w.checkin(agentapi.CheckinRequest{AckToken: token}).delivers("policy:default:1")
 }
