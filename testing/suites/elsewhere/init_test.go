@@ -74,7 +74,11 @@ func (m *initMachine) install() {
 		m.Fatalf("install says %s", out)
 	}
 	m.ok("configure the agent", os.WriteFile(m.Path("/opt/muster/agent.yml"), []byte(shortWatch), 0o600))
-	m.Must(m.service("muster-agent", "status")...)
+	// The script's process is not yet the program's in the moment in which it has been started.
+	harness.Eventually(m.TB, "the service runs", func() error {
+		_, err := m.Run(m.Context(), m.service("muster-agent", "status")...)
+		return err
+	})
 	first := m.agent()
 	m.Must(m.service("muster-agent", "restart")...)
 	m.runsAgain(first)
