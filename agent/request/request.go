@@ -1,6 +1,6 @@
 // Package request says what is asked of a host: an upgrade or a stage of a version, of the agent
 // itself or of a component. Package queue parses it once, packages upgrade and component carry it
-// out, and how it fails is the same for both.
+// out; what may be installed and how it fails are the same for both.
 package request
 
 import (
