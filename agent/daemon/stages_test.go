@@ -106,7 +106,7 @@ func TestOrderedStageIsCarriedOutAfterARestartUnlessItIsCancelled(t *testing.T) 
 	m.reports("1.1.0")
 }
 
-// publishers say what answer returns, after they were asked asked times.
+// publishers answer as a test wants, and count how often they are asked.
 type publishers struct {
 	answer func(context.Context) error
 	asked  int
