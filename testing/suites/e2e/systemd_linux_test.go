@@ -15,13 +15,13 @@ import (
 	"github.com/muster-fleet/muster/testing/kit/harness"
 )
 
-// watchForTenSeconds leaves time to disturb the watch, whose failure limits are longer than
-// any of the disturbances.
-const watchForTenSeconds = `upgrade:
+// watchForAWhile leaves time to disturb the watch, also on a busy machine. Its failure limits are
+// longer than any of the disturbances.
+const watchForAWhile = `upgrade:
   watch:
     interval: 500ms
-    grace: 10s
-    failed_for: 30s
+    grace: 30s
+    failed_for: 1m
 `
 
 func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
@@ -30,7 +30,7 @@ func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
 	if m.agent != "muster-agent" {
 		t.Errorf("in its usual place the service is called %q", m.agent)
 	}
-	m.configure(watchForTenSeconds)
+	m.configure(watchForAWhile)
 	w.Online("", m.host)
 	if state := m.Property(m.watcher, "ActiveState") + "/" + m.Property(m.watcher, "UnitFileState"); state != "inactive/enabled" {
 		t.Errorf("before any upgrade the watcher's unit is %s", state)
