@@ -109,11 +109,11 @@ func TestOrderedStageIsCarriedOutAfterARestartUnlessItIsCancelled(t *testing.T) 
 // publishers answer as a test wants, and count how often they are asked.
 type publishers struct {
 	answer func(context.Context) error
-	asked  int
+	asked  atomic.Int32
 }
 
 func (p *publishers) Expect(ctx context.Context, _ string, _ trust.Fetch) (*trust.Expectation, error) {
-	p.asked++
+	p.asked.Add(1)
 	return nil, p.answer(ctx)
 }
 func (p *publishers) Floor(context.Context, string) string { return "" }
@@ -168,12 +168,12 @@ func TestOrderedStageThatFailsIsGivenUpAfterItsRetries(t *testing.T) {
 				orderedStages(t, p, []time.Duration{wait, wait}, func(d *daemon) {
 					d.receives(t, stageAction("s1", data))
 					time.Sleep(wait + time.Second)
-					if p.asked != 2 || len(d.queue.Acks(1)) > 0 {
-						t.Errorf("after the first wait it was tried %d times, and acknowledged is %+v", p.asked, d.queue.Acks(1))
+					if p.asked.Load() != 2 || len(d.queue.Acks(1)) > 0 {
+						t.Errorf("after the first wait it was tried %d times, and acknowledged is %+v", p.asked.Load(), d.queue.Acks(1))
 					}
 					time.Sleep(time.Hour)
-					if acks := d.queue.Acks(2); p.asked != 3 || len(acks) != 1 || !strings.Contains(acks[0].Error, "the server is away") {
-						t.Errorf("it was tried %d times, and acknowledged is %+v", p.asked, acks)
+					if acks := d.queue.Acks(2); p.asked.Load() != 3 || len(acks) != 1 || !strings.Contains(acks[0].Error, "the server is away") {
+						t.Errorf("it was tried %d times, and acknowledged is %+v", p.asked.Load(), acks)
 					}
 				})
 			})
@@ -194,8 +194,8 @@ func TestCancelledOrderedStageIsOver(t *testing.T) {
 					return d.workloads.Staging("web")
 				}
 				d.receives(t, stageAction("s1", data))
-				if r := reported(); p.asked != 1 || r == nil || r.State.Ended() {
-					t.Fatalf("the publishers were asked %d times, and reported is %+v", p.asked, r)
+				if r := reported(); p.asked.Load() != 1 || r == nil || r.State.Ended() {
+					t.Fatalf("the publishers were asked %d times, and reported is %+v", p.asked.Load(), r)
 				}
 				d.receives(t, agentapi.Action{ID: "c1", Type: agentapi.ActionCancel, Data: json.RawMessage(`{"target_id":"s1"}`)})
 				if r := reported(); r == nil || r.State != agentapi.UpgradeFailed || r.Metadata.ErrorMsg != agentapi.Cancelled {
@@ -203,8 +203,8 @@ func TestCancelledOrderedStageIsOver(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				acks := d.queue.Acks(3)
-				if p.asked != 1 || len(acks) != 2 || acks[0].ActionID != "s1" || acks[0].Error != agentapi.Cancelled {
-					t.Errorf("it was tried %d times, and acknowledged is %+v", p.asked, acks)
+				if p.asked.Load() != 1 || len(acks) != 2 || acks[0].ActionID != "s1" || acks[0].Error != agentapi.Cancelled {
+					t.Errorf("it was tried %d times, and acknowledged is %+v", p.asked.Load(), acks)
 				}
 				if again, err := d.executor.RecoverStage(); again != nil || err != nil {
 					t.Errorf("the next process begins it again: %+v, %v", again, err)
@@ -213,7 +213,7 @@ func TestCancelledOrderedStageIsOver(t *testing.T) {
 					t.Errorf("the next process begins them again: %+v", again)
 				}
 				d.receives(t, stageAction("s2", data))
-				if p.asked != 2 {
+				if p.asked.Load() != 2 {
 					t.Error("the next one does not begin")
 				}
 			})
