@@ -74,6 +74,7 @@ export default defineConfig({
     chunkSizeWarningLimit: 900,
   },
   test: {
+    testTimeout: 60_000, // several waits of app/testing/page.tsx
     projects: [
       // Rules and texts need no page, and share nothing that a test changes.
       { extends: true, test: { name: "rules", environment: "node", isolate: false, include: ["app/**/*.test.ts"] } },

@@ -4,6 +4,7 @@ import { act } from "react";
 import { createRoot, type Root } from "react-dom/client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { ConfigPreviewItem, Preview } from "~/api/types";
+import { until } from "~/testing/page";
 import { previewWithConfig } from "~/testing/rollout";
 import { Configs } from "./Configs";
 
@@ -46,13 +47,7 @@ async function open(text: string): Promise<void> {
   await shows(text);
 }
 
-async function shows(text: string): Promise<void> {
-  for (let i = 0; i < 100 && !document.body.textContent!.includes(text); i++)
-    await act(async () => {
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    });
-  expect(document.body.textContent).toContain(text);
-}
+const shows = (text: string): Promise<void> => until(() => document.body.textContent!.includes(text), text);
 
 test("what changes on a host is read when its configuration is opened", async () => {
   answer = { diff: "--- /etc/web.conf\n+++ /etc/web.conf\n-port 80\n+port 81\n" };
