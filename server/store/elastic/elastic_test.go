@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/storetest"
 	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
@@ -23,7 +24,8 @@ func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
 // listLag is more than the refresh interval of the indices, to allow for a busy machine.
 const listLag = 10 * time.Second
 
-func TestContract(t *testing.T) {
+func TestContractOnANode(t *testing.T) {
+	require.Time(t, "repeats the whole contract on a node")
 	var calls recordedCalls
 	storetest.Run(t, storetest.Config{
 		NewLocation: func(sub *testing.T) string {

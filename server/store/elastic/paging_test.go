@@ -11,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/testing/kit/esnode"
+	"github.com/muster-fleet/muster/testing/kit/require"
 )
 
 // pagedAgents is the size of the fleet: some pages more than maxResultWindow. All deeper pages
@@ -24,6 +25,7 @@ const touchedAgents = 3_000
 const fleetVariable = "MUSTER_TEST_ELASTICSEARCH_AGENTS"
 
 func TestPagesBeyondTheResultWindow(t *testing.T) {
+	require.Time(t, "stores ten thousand documents")
 	n := pagedAgents
 	if v := os.Getenv(fleetVariable); v != "" {
 		var err error

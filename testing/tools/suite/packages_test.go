@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -51,5 +52,38 @@ func helper(t *testing.T) { require.Time(t, "starts a node") }
 	}
 	if _, long, err := look(dir); err != nil || !slices.Equal(long, []string{"TestLong"}) {
 		t.Errorf("the long tests are %q: %v", long, err)
+	}
+}
+
+// A long test is left out by its name, in all packages that are raced.
+func TestNoOtherTestHasTheNameOfALongOne(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	p, err := listPackages(t.Context(), root, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.longTests) < 20 {
+		t.Errorf("there are %d long tests", len(p.longTests))
+	}
+	count := map[string]int{}
+	for _, pkg := range p.raced {
+		files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range p.longTests {
+				count[name] += strings.Count(string(text), "func "+name+"(")
+			}
+		}
+	}
+	for name, n := range count {
+		if n != 1 {
+			t.Errorf("%d tests are called %s: rename those that are not long", n, name)
+		}
 	}
 }
