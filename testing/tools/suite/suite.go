@@ -68,12 +68,12 @@ func Test(ctx context.Context, root string, out io.Writer) (err error) {
 		{"raced", fmt.Sprintf("test the %d packages that share memory, under the race detector", len(pkgs.raced)), pkgs.testRaced},
 		{"plain", fmt.Sprintf("test the %d other packages", len(pkgs.plain)), pkgs.testPlain},
 		{"long", fmt.Sprintf("run %d long tests of theirs without it, such as interruptions at every call", len(pkgs.longTests)), pkgs.testLong},
-		{"proof", "interrupt agent and watcher at every call of an upgrade", pkgs.testProof},
 	}, []step{
 		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
 		{"clients", "run Elastic's own client of Kibana's Fleet API", testClients},
 		{"gitops", "declare fleets by OpenTofu and a Kubernetes API server", testGitops},
 		{"release", "make the packages of a release, and check them", testRelease},
+		{"proof", "interrupt agent and watcher at every call of an upgrade", pkgs.testProof},
 	})
 	if err != nil {
 		return err
