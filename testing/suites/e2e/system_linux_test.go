@@ -130,7 +130,7 @@ func TestServiceBelowAReadOnlyUsrIsUpgradedThroughAPowerCut(t *testing.T) {
 	m.write("/etc/systemd/system/read-only-usr.service", readOnlyUsr)
 	m.Must("systemctl", "enable", "read-only-usr")
 	m.Must("mkdir", s.Roots().Links)
-	m.write(s.Roots().Link(layout.ConfigFile), watchForAWhile)
+	m.write(s.Roots().Link(layout.ConfigFile), longWatch)
 	m.Must("sync")
 	check(t, m.PowerOff(t.Context()))
 	m.on()

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-fleet/muster/testing/kit/harness"
 )
 
-// watchForAWhile leaves time to disturb the watch, also on a busy machine. Its failure limits are
+// longWatch leaves time to disturb the watch, also on a busy machine. Its failure limits are
 // longer than any of the disturbances.
-const watchForAWhile = `upgrade:
+const longWatch = `upgrade:
   watch:
     interval: 500ms
     grace: 30s
@@ -30,7 +30,7 @@ func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
 	if m.agent != "muster-agent" {
 		t.Errorf("in its usual place the service is called %q", m.agent)
 	}
-	m.configure(watchForAWhile)
+	m.configure(longWatch)
 	w.Online("", m.host)
 	if state := m.Property(m.watcher, "ActiveState") + "/" + m.Property(m.watcher, "UnitFileState"); state != "inactive/enabled" {
 		t.Errorf("before any upgrade the watcher's unit is %s", state)

@@ -26,7 +26,7 @@ type packages struct {
 	raced []string
 	// plain run without it, which takes a fifth of the time.
 	plain []string
-	// long are those with long tests that would be raced, and longTests the names of these tests.
+	// long are those of raced that have long tests, and longTests the names of these tests.
 	long, longTests []string
 	// harness run without it, since it does not see the separate programs that they test,
 	// and slows them down several times.
@@ -102,8 +102,7 @@ var synchronizes = []string{"sync", "sync/atomic", "golang.org/x/sync/errgroup",
 // goroutines does one of the two, and is tested under the race detector.
 //
 // long are its tests that call require.Time, such as those that interrupt what they test at every call: they
-// try hundreds of cases one after the other. Under the race detector they would take several times as long,
-// and a race in one case is in most of them.
+// try hundreds of cases one after the other. Under the race detector they would take several times as long.
 func look(dir string) (sharesMemory bool, long []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -150,7 +149,7 @@ func takesTime(test *ast.FuncDecl) (does bool) {
 var uninstrumented = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
 
 func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "raced", p.raced, append([]string{"-race", "-skip=" + p.theLong()}, uninstrumented...)...)
+	return goTest(ctx, root, out, "raced", p.raced, append([]string{"-race", "-skip=" + p.longPattern()}, uninstrumented...)...)
 }
 
 func (p packages) testPlain(ctx context.Context, root string, out io.Writer) error {
@@ -159,11 +158,11 @@ func (p packages) testPlain(ctx context.Context, root string, out io.Writer) err
 
 // testLong runs what testRaced leaves out.
 func (p packages) testLong(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "long", p.long, "-run="+p.theLong())
+	return goTest(ctx, root, out, "long", p.long, "-run="+p.longPattern())
 }
 
-// theLong matches the names of the long tests.
-func (p packages) theLong() string { return "^(" + strings.Join(p.longTests, "|") + ")$" }
+// longPattern matches the names of the long tests.
+func (p packages) longPattern() string { return "^(" + strings.Join(p.longTests, "|") + ")$" }
 
 func (p packages) testProof(ctx context.Context, root string, out io.Writer) error {
 	return goTest(ctx, root, out, "proof", []string{"./" + proofPackage})

@@ -56,10 +56,7 @@ func Test(ctx context.Context, root string, out io.Writer) (err error) {
 	if err := os.Setenv(toolchain.BuiltPrograms, programs); err != nil {
 		return err
 	}
-	stop, err := shareElasticsearch(ctx, out)
-	if err != nil {
-		return err
-	}
+	stop := shareElasticsearch(ctx, out)
 	defer func() { err = errors.Join(err, stop()) }()
 	err = runParallel(ctx, root, out, []step{
 		{"lint", "lint the code", Lint},
@@ -84,13 +81,14 @@ func Test(ctx context.Context, root string, out io.Writer) (err error) {
 
 // shareElasticsearch starts a node for the tests that only need one: each package would start its own, which
 // takes a core for half a minute. Without Java or the jars it starts none, and those tests say what they need.
-func shareElasticsearch(ctx context.Context, out io.Writer) (stop func() error, err error) {
+func shareElasticsearch(ctx context.Context, out io.Writer) (stop func() error) {
 	node, err := esnode.New(ctx, esnode.Options{})
 	if err != nil {
 		fmt.Fprintf(out, "There is no Elasticsearch for tests to share: %v\n", err)
-		return func() error { return nil }, nil
+		return func() error { return nil }
 	}
-	return node.Close, os.Setenv(esnode.SharedVariable, node.URLs()[0])
+	_ = os.Setenv(esnode.SharedVariable, node.URLs()[0]) // it fails for invalid names only
+	return node.Close
 }
 
 func testUI(ctx context.Context, root string, out io.Writer) error {
